@@ -1,0 +1,145 @@
+// Package cpu is the blocked, multi-threaded backend for ordinary processors. Kernels come in several versions (AMX,
+// AVX-512, AVX2 in assembly, and portable Go); the best one that the processor has is chosen when the device opens.
+// The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE (a comma-separated list
+// of avx2, avx512, avx512bf16, amx) switches instruction sets off at run time. Results do not depend on the number of
+// threads: work is cut into pieces whose bounds depend on the shapes alone.
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Device is the processor the program runs on.
+type Device struct {
+	threads int
+	isa     features
+	ops     kernels.Ops
+}
+
+// Options of [New].
+type Options struct {
+	Threads int // worker threads; 0 means GOMAXPROCS
+}
+
+// features lists the instruction sets that kernels may use.
+type features struct {
+	avx2, avx512, avx512bf16, amx bool
+}
+
+// New opens the processor as a device.
+func New(o Options) *Device {
+	d := &Device{threads: o.Threads, isa: detect(os.Getenv("COMPRESS_CPU_DISABLE"))}
+	if d.threads <= 0 {
+		d.threads = runtime.GOMAXPROCS(0)
+	}
+	d.matmulOps(&d.ops)
+	d.layerOps(&d.ops)
+	d.selectOps(&d.ops)
+	d.ops.Sync = func() error { return nil }
+	return d
+}
+
+// Info implements [kernels.Device].
+func (d *Device) Info() kernels.Info {
+	total, free := memory()
+	return kernels.Info{
+		Name: "cpu", Model: model(), Features: d.isa.names(), Host: true, Threads: d.threads, Total: total, Free: free,
+	}
+}
+
+// Alloc implements [kernels.Device].
+func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
+	if n < 0 || (t.Size() > 0 && n > maxAlloc/t.Size()) {
+		return nil, fmt.Errorf("cpu: %d elements of %s are more than memory can hold", n, t)
+	}
+	return kernels.NewHost(t, n), nil
+}
+
+// maxAlloc keeps a size in bytes, with the alignment slack, inside an int.
+const maxAlloc = 1<<62 - 128
+
+// Upload implements [kernels.Device].
+func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
+	if o := off * b.DType.Size(); o < 0 || o+len(src) > len(b.Bytes()) {
+		return fmt.Errorf("cpu: upload of %d bytes at element %d does not fit a buffer of %d %s", len(src), off, b.Len, b.DType)
+	}
+	copy(b.Bytes()[off*b.DType.Size():], src)
+	b.Changed()
+	return nil
+}
+
+// Download implements [kernels.Device].
+func (d *Device) Download(dst []byte, b *kernels.Buffer, off int) error {
+	if o := off * b.DType.Size(); o < 0 || o+len(dst) > len(b.Bytes()) {
+		return fmt.Errorf("cpu: download of %d bytes at element %d does not fit a buffer of %d %s", len(dst), off, b.Len, b.DType)
+	}
+	copy(dst, b.Bytes()[off*b.DType.Size():])
+	return nil
+}
+
+// Ops implements [kernels.Device].
+func (d *Device) Ops() *kernels.Ops { return &d.ops }
+
+// Close implements [kernels.Device].
+func (d *Device) Close() error { return nil }
+
+// parallel runs f(i) for every piece i in [0, n). Pieces are handed out one at a time, so a piece should be worth
+// tens of microseconds; what a piece covers must not depend on the number of threads.
+func (d *Device) parallel(n int, f func(i int)) {
+	workers := min(d.threads, n)
+	if workers <= 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	run := func() {
+		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			f(int(i))
+		}
+	}
+	var wg sync.WaitGroup
+	for range workers - 1 {
+		wg.Go(run)
+	}
+	run()
+	wg.Wait()
+}
+
+func (f features) names() []string {
+	var s []string
+	for _, e := range []struct {
+		on   bool
+		name string
+	}{{f.amx, "amx-bf16"}, {f.avx512bf16, "avx512-bf16"}, {f.avx512, "avx512"}, {f.avx2, "avx2"}} {
+		if e.on {
+			s = append(s, e.name)
+		}
+	}
+	return s
+}
+
+// without drops the instruction sets named in the comma-separated list, and those that build on them.
+func (f features) without(list string) features {
+	for name := range strings.SplitSeq(list, ",") {
+		switch strings.TrimSpace(name) {
+		case "avx2":
+			f = features{}
+		case "avx512":
+			f.avx512, f.avx512bf16, f.amx = false, false, false
+		case "avx512bf16":
+			f.avx512bf16 = false
+		case "amx":
+			f.amx = false
+		}
+	}
+	return f
+}
