@@ -1,0 +1,205 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+const (
+	smallSelect  = 48      // up to here sorting beats another pass
+	rowSample    = 64      // keys sampled to guess where a rank lies in a run of keys
+	rowSlack     = 8       // distance of the guessed bounds from the rank, in sampled keys: two standard deviations
+	matrixSample = 1 << 13 // keys sampled to guess where a rank lies in a matrix
+	matrixSlack  = 192     // four standard deviations at the median
+)
+
+// nth returns the key of rank (0-based, ascending) and how many keys lie below it. a and b are scratch of the length of
+// keys, with keyPad keys behind; keys stays as it is.
+//
+// It is a selection in linear time after Floyd and Rivest (Algorithm 489, 1975): a sorted sample gives two bounds that
+// very probably enclose the rank, one pass keeps the keys between them and counts those below, and so on with what is
+// left. Every third pass halves the range of the keys instead, so that no input needs more than about 100 passes.
+func (k *selectKernels) nth(keys []int32, rank int, a, b []int32) (key int32, below int) {
+	lo, hi := int32(math.MinInt32), int32(math.MaxInt32)
+	for pass := 1; len(keys) > smallSelect && lo < hi; pass++ {
+		from, to := lo, midKey(lo, hi)
+		if pass%3 != 0 {
+			from, to = bracket(keys, rank-below, lo, hi)
+		}
+		kept, under := k.within(a, keys, from, to)
+		switch r := rank - below; {
+		case r < under: // the guess lies too high
+			to, from = from-1, lo
+			kept, under = k.within(a, keys, from, to)
+		case r >= under+kept: // too low
+			from, to = to+1, hi
+			kept, under = k.within(a, keys, from, to)
+		}
+		lo, hi, below = from, to, below+under
+		keys, a, b = a[:kept], b, a
+	}
+	if lo == hi {
+		return lo, below
+	}
+	s := append(a[:0], keys...)
+	slices.Sort(s)
+	key = s[rank-below]
+	first, _ := slices.BinarySearch(s, key)
+	return key, below + first
+}
+
+// bracket guesses bounds inside [lo, hi] that enclose the key of the given rank among keys, from a sample.
+func bracket(keys []int32, rank int, lo, hi int32) (from, to int32) {
+	var buf [rowSample]int32
+	for i := range buf {
+		buf[i] = keys[i*len(keys)/rowSample]
+	}
+	slices.Sort(buf[:])
+	return around(buf[:], rank, len(keys), rowSlack, lo, hi)
+}
+
+// around returns the sampled keys slack places below and above where rank of n falls in the sorted sample; past the
+// sample's ends, lo and hi.
+func around(sample []int32, rank, n, slack int, lo, hi int32) (from, to int32) {
+	at := int(float64(rank) / float64(n) * float64(len(sample)))
+	from, to = lo, hi
+	if i := at - slack; i >= 0 {
+		from = max(lo, sample[i])
+	}
+	if i := at + slack; i < len(sample) {
+		to = min(hi, sample[i])
+	}
+	return from, to
+}
+
+// midKey is the middle of a range of keys.
+func midKey(lo, hi int32) int32 { return int32((int64(lo) + int64(hi)) >> 1) }
+
+// threshold returns the key of the given rank in the whole matrix: one pass that keeps the few keys near the place a
+// sample points at, and a selection among those. When more than an eighth lies there, or the sample misled, further
+// passes halve the range.
+func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
+	lo, hi := int32(math.MinInt32), int32(math.MaxInt32)
+	from, to := around(sampleKeys(src, m.Rows, m.Cols, matrixSample), rank, m.Len(), matrixSlack, lo, hi)
+	for {
+		w := s.sweep(src, m, from, to)
+		switch {
+		case rank < w.below:
+			hi = from - 1
+		case rank >= w.below+w.inside:
+			lo = to + 1
+		case from == to:
+			return from
+		case len(w.keys) == w.inside:
+			n := len(w.keys)
+			key, _ := s.k.nth(w.keys, rank-w.below, make([]int32, n, n+keyPad), make([]int32, n, n+keyPad))
+			return key
+		default:
+			lo, hi = from, to
+		}
+		from, to = lo, midKey(lo, hi)
+	}
+}
+
+// swept is what one pass over a matrix found: how many keys lie below a range and inside it, and those inside unless
+// they were too many to keep.
+type swept struct {
+	below, inside int
+	keys          []int32
+}
+
+// sweep counts the keys of the matrix below and inside [from, to] and keeps those inside.
+func (s selector) sweep(src keySource, m kernels.Mat, from, to int32) swept {
+	g := tiling(m, keyChunk)
+	parts := make([]swept, g.count())
+	limit := int64(max(tileSize, m.Len()/8))
+	var total atomic.Int64
+	s.dev.parallel(len(parts), func(p int) {
+		scratch := borrow(2 * (keyChunk + keyPad))
+		defer scratch.giveBack()
+		buf, kept := scratch.take(keyChunk), scratch.take(keyChunk)
+		w := &parts[p]
+		g.each(p, func(i, lo, hi int) {
+			keys := buf[:hi-lo]
+			src.keys(keys, i, lo)
+			n, under := s.k.within(kept, keys, from, to)
+			w.below, w.inside = w.below+under, w.inside+n
+			if from < to && total.Add(int64(n)) <= limit {
+				w.keys = append(w.keys, kept[:n]...)
+			}
+		})
+	})
+	var sum swept
+	for i := range parts {
+		sum.below, sum.inside = sum.below+parts[i].below, sum.inside+parts[i].inside
+		sum.keys = append(sum.keys, parts[i].keys...)
+	}
+	return sum
+}
+
+// countedGroup is the longest group whose ranks are found by comparing every pair.
+const countedGroup = 16
+
+// rotation compares every lane of a vector with another lane of its group: lane i with lane from[i], whose key counts as
+// one less (less[i] = -1) when it stands to the left, so that of equal keys the left one is lower.
+type rotation struct {
+	from, less [16]int32
+}
+
+// groupPlan says how N:M groups lie in a vector: as many whole groups as its lanes hold.
+type groupPlan struct {
+	n, m   int
+	step   int // lanes in use
+	rotate []rotation
+}
+
+// newGroupPlan lays groups of m, of which n go, over vectors of the given number of lanes. Groups that do not fit, and
+// lanes = 0, give a plan without rotations, for the scalar body.
+func newGroupPlan(n, m, lanes int) *groupPlan {
+	p := &groupPlan{n: n, m: m}
+	if m > lanes || m < 2 {
+		return p
+	}
+	p.step = lanes / m * m
+	p.rotate = make([]rotation, m-1)
+	for r := range p.rotate {
+		for i := range p.rotate[r].from {
+			p.rotate[r].from[i] = int32(i)
+			if i < p.step {
+				j := i/m*m + (i%m+r+1)%m
+				p.rotate[r].from[i] = int32(j)
+				if j < i {
+					p.rotate[r].less[i] = -1
+				}
+			}
+		}
+	}
+	return p
+}
+
+// chunk is how many columns are worked on at a time: whole groups.
+func (p *groupPlan) chunk() int { return max(p.m, keyChunk/p.m*p.m) }
+
+// rankGroup drops the n lowest keys of a group by counting, for each, how many are lower.
+func rankGroup(mask []uint8, keys []int32, n int) {
+	for i, k := range keys {
+		lower := 0
+		for _, o := range keys[:i] {
+			lower += b2i(o <= k)
+		}
+		for _, o := range keys[i+1:] {
+			lower += b2i(o < k)
+		}
+		mask[i] = uint8(b2i(lower >= n))
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
