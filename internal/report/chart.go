@@ -1,0 +1,213 @@
+package report
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"strings"
+)
+
+// Kind is the form of a chart.
+type Kind uint8
+
+const (
+	// Line joins the points of every series.
+	Line Kind = iota
+	// Scatter shows the points alone.
+	Scatter
+	// Bar shows one horizontal bar for every label and series.
+	Bar
+	// Heat shows one row for every series and one column for every label; the darker, the larger.
+	Heat
+)
+
+// Chart is one figure. Values that are not finite are left out (and leave a gap in a line).
+type Chart struct {
+	Title  string
+	Note   string // one line below the figure; empty: none
+	Kind   Kind
+	X, Y   Axis     // Bar uses X, never logarithmic, for its values
+	Labels []string // Bar: the groups; Heat: the columns
+	Series []Series
+}
+
+// Axis is a caption and a scale.
+type Axis struct {
+	Label string
+	Log   bool // values not above zero are left out
+}
+
+// Series is one named row of values. X may be nil: positions count from 0 then.
+type Series struct {
+	Name string
+	X, Y []float64
+}
+
+func (s Series) x(i int) float64 {
+	if s.X == nil {
+		return float64(i)
+	}
+	return s.X[i]
+}
+
+// SVG draws the chart with classes that the page's style sheet colours, so that it follows light, dark and print.
+func (c *Chart) SVG() string {
+	switch c.Kind {
+	case Bar:
+		return c.bars()
+	case Heat:
+		return c.heat()
+	}
+	return c.points()
+}
+
+const (
+	plotW, plotH             = 480.0, 290.0
+	left, right, top, bottom = 58.0, 14.0, 10.0, 44.0
+	colours                  = 6 // classes c0 … c5 of the style sheet
+)
+
+// scale maps values to a stretch of the drawing.
+type scale struct {
+	lo, hi, from, to float64
+	log              bool
+}
+
+func (s scale) at(v float64) float64 {
+	lo, hi := s.lo, s.hi
+	if s.log {
+		v, lo, hi = math.Log10(v), math.Log10(lo), math.Log10(hi)
+	}
+	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
+}
+
+func (s scale) shows(v float64) bool {
+	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!s.log || v > 0)
+}
+
+// fit widens the range of the values that can be shown to whole ticks.
+func fit(values []float64, log bool, from, to float64) (scale, []float64) {
+	s := scale{lo: math.Inf(1), hi: math.Inf(-1), from: from, to: to, log: log}
+	for _, v := range values {
+		if s.shows(v) {
+			s.lo, s.hi = min(s.lo, v), max(s.hi, v)
+		}
+	}
+	if s.lo > s.hi {
+		s.lo, s.hi = 1, 2
+	}
+	if log {
+		return s.decades()
+	}
+	if d := max(math.Abs(s.lo)*0.1, 1e-9); s.lo == s.hi {
+		s.lo, s.hi = s.lo-d, s.hi+d
+	}
+	step := niceStep((s.hi - s.lo) / 5)
+	s.lo, s.hi = math.Floor(s.lo/step+1e-9)*step, math.Ceil(s.hi/step-1e-9)*step
+	var ticks []float64
+	for i := 0; i <= int(math.Round((s.hi-s.lo)/step)); i++ {
+		ticks = append(ticks, s.lo+float64(i)*step)
+	}
+	return s, ticks
+}
+
+// decades widens the range to whole powers of ten and puts ticks at them, at most ten.
+func (s scale) decades() (scale, []float64) {
+	lo, hi := math.Floor(math.Log10(s.lo)+1e-9), math.Ceil(math.Log10(s.hi)-1e-9)
+	hi = max(hi, lo+1)
+	s.lo, s.hi = math.Pow(10, lo), math.Pow(10, hi)
+	var ticks []float64
+	for e := lo; e <= hi; e += math.Ceil((hi - lo) / 9) {
+		ticks = append(ticks, math.Pow(10, e))
+	}
+	return s, ticks
+}
+
+func niceStep(raw float64) float64 {
+	e := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 2.5, 5} {
+		if raw <= m*e*(1+1e-9) {
+			return m * e
+		}
+	}
+	return 10 * e
+}
+
+func number(v float64) string {
+	if math.Abs(v) < 1e-12 {
+		v = 0
+	}
+	if a := math.Abs(v); a >= 1e4 && a < 1e15 {
+		for i, unit := range []string{"T", "G", "M", "k"} {
+			if d := math.Pow(1000, float64(4-i)); a >= d {
+				return fmt.Sprintf("%.4g%s", v/d, unit)
+			}
+		}
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+type svg struct{ strings.Builder }
+
+func (b *svg) open(w, h float64, title string) {
+	fmt.Fprintf(b, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`, w, h, html.EscapeString(title))
+}
+
+func (b *svg) text(x, y float64, anchor, s string) {
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(s))
+}
+
+func (b *svg) line(class string, x1, y1, x2, y2 float64) {
+	fmt.Fprintf(b, `<line class="%s" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, class, x1, y1, x2, y2)
+}
+
+func (c *Chart) points() string {
+	var xs, ys []float64
+	for _, s := range c.Series {
+		for i, y := range s.Y {
+			xs, ys = append(xs, s.x(i)), append(ys, y)
+		}
+	}
+	x, xt := fit(xs, c.X.Log, left, plotW-right)
+	y, yt := fit(ys, c.Y.Log, plotH-bottom, top)
+	var b svg
+	b.open(plotW, plotH, c.Title)
+	for _, t := range yt {
+		b.line("grid", left, y.at(t), plotW-right, y.at(t))
+		b.text(left-6, y.at(t)+4, "end", number(t))
+	}
+	for _, t := range xt {
+		b.text(x.at(t), plotH-bottom+17, "middle", number(t))
+	}
+	b.line("axis", left, plotH-bottom, plotW-right, plotH-bottom)
+	b.text((left+plotW-right)/2, plotH-6, "middle", c.X.Label)
+	fmt.Fprintf(&b, `<text transform="translate(13 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, (top+plotH-bottom)/2, html.EscapeString(c.Y.Label))
+	for i, s := range c.Series {
+		c.trace(&b, i%colours, s, x, y)
+	}
+	b.WriteString("</svg>")
+	return b.String()
+}
+
+// trace draws one series; markers only where they do not run together.
+func (c *Chart) trace(b *svg, colour int, s Series, x, y scale) {
+	var path, dots strings.Builder
+	pen := "M"
+	for i, v := range s.Y {
+		if !x.shows(s.x(i)) || !y.shows(v) {
+			pen = "M"
+			continue
+		}
+		px, py := x.at(s.x(i)), y.at(v)
+		fmt.Fprintf(&path, "%s%.1f %.1f", pen, px, py)
+		pen = "L"
+		if c.Kind == Scatter || len(s.Y) <= 40 {
+			fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3"><title>%s: %s, %s</title></circle>`,
+				px, py, html.EscapeString(s.Name), number(s.x(i)), number(v))
+		}
+	}
+	if c.Kind == Line {
+		fmt.Fprintf(b, `<path class="stroke c%d" d="%s"/>`, colour, path.String())
+	}
+	fmt.Fprintf(b, `<g class="fill c%d">%s</g>`, colour, dots.String())
+}

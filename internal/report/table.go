@@ -1,0 +1,134 @@
+// Package report turns plain figures into tables (Markdown, CSV, JSON), charts (inline SVG) and one
+// self-contained HTML page that needs no other file and no network. It knows nothing about models.
+package report
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// Table is a titled grid of figures and words. Cells are strings, int, int64, float64, bool or nil (an
+// empty cell).
+type Table struct {
+	Title   string
+	Columns []Column
+	Rows    [][]any
+	Note    string // one line below the table; empty: none
+}
+
+// Column is a heading and the way its numbers are printed.
+type Column struct {
+	Name   string
+	Format string // fmt verb for floats, "%.4g" when empty
+}
+
+// Columns makes columns from "name" or "name|format".
+func Columns(specs ...string) []Column {
+	out := make([]Column, len(specs))
+	for i, s := range specs {
+		out[i].Name, out[i].Format, _ = strings.Cut(s, "|")
+	}
+	return out
+}
+
+// Add appends one row.
+func (t *Table) Add(cells ...any) { t.Rows = append(t.Rows, cells) }
+
+// Cell is the text of one cell.
+func (t *Table) Cell(row, col int) string {
+	if col >= len(t.Rows[row]) || t.Rows[row][col] == nil {
+		return ""
+	}
+	f, ok := t.Rows[row][col].(float64)
+	switch format := t.Columns[col].Format; {
+	case !ok:
+		return fmt.Sprint(t.Rows[row][col])
+	case format == "" || math.IsNaN(f) || math.IsInf(f, 0):
+		return fmt.Sprintf("%.4g", f)
+	default:
+		return fmt.Sprintf(format, f)
+	}
+}
+
+// Numeric reports whether a column holds numbers only, and is therefore set flush right.
+func (t *Table) Numeric(col int) bool {
+	for _, r := range t.Rows {
+		if col >= len(r) {
+			continue
+		}
+		switch r[col].(type) {
+		case nil, float64, int, int64:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Markdown writes a table of the pipe form, title first.
+func (t *Table) Markdown(w io.Writer) error {
+	var b strings.Builder
+	if t.Title != "" {
+		fmt.Fprintf(&b, "**%s**\n\n", t.Title)
+	}
+	rule := "|"
+	for i, c := range t.Columns {
+		fmt.Fprintf(&b, "| %s ", pipes(c.Name))
+		rule += map[bool]string{true: "---:|", false: "---|"}[t.Numeric(i)]
+	}
+	b.WriteString("|\n" + rule + "\n")
+	for r := range t.Rows {
+		for c := range t.Columns {
+			fmt.Fprintf(&b, "| %s ", pipes(t.Cell(r, c)))
+		}
+		b.WriteString("|\n")
+	}
+	if t.Note != "" {
+		fmt.Fprintf(&b, "\n%s\n", t.Note)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+var pipes = strings.NewReplacer("|", `\|`, "\n", " ").Replace
+
+// CSV writes the headings and the rows; floats keep their full precision.
+func (t *Table) CSV(w io.Writer) error {
+	c := csv.NewWriter(w)
+	rec := make([]string, len(t.Columns))
+	for i := range rec {
+		rec[i] = t.Columns[i].Name
+	}
+	err := c.Write(rec)
+	for r, row := range t.Rows {
+		for i := range rec {
+			rec[i] = t.Cell(r, i)
+			if i < len(row) && rec[i] != "" {
+				rec[i] = fmt.Sprint(row[i])
+			}
+		}
+		err = errors.Join(err, c.Write(rec))
+	}
+	c.Flush()
+	return errors.Join(err, c.Error())
+}
+
+// MarshalJSON gives an array with one object a row, keyed by the headings; NaN and infinities become null.
+func (t *Table) MarshalJSON() ([]byte, error) {
+	out := make([]map[string]any, len(t.Rows))
+	for r, row := range t.Rows {
+		out[r] = map[string]any{}
+		for c, v := range row {
+			if f, ok := v.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
+				v = nil
+			}
+			out[r][t.Columns[c].Name] = v
+		}
+	}
+	return json.Marshal(out)
+}
