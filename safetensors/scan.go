@@ -1,0 +1,370 @@
+package safetensors
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// maxDepth bounds the nesting of JSON values, as the reference implementation does.
+const maxDepth = 128
+
+// scanner walks over JSON text that is known to be valid UTF-8. It never looks back, and
+// its errors carry offsets in the file, base being where the text starts there.
+type scanner struct {
+	text []byte
+	pos  int
+	base int64
+}
+
+// fail makes an error at the current position.
+func (s *scanner) fail(err error, format string, args ...any) error {
+	return fault(err, s.base+int64(s.pos), format, args...)
+}
+
+// peek skips white space and gives the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	for ; s.pos < len(s.text); s.pos++ {
+		switch s.text[s.pos] {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return s.text[s.pos]
+		}
+	}
+	return 0
+}
+
+// expect consumes the byte c after white space.
+func (s *scanner) expect(c byte) error {
+	if got := s.peek(); got != c || s.pos == len(s.text) {
+		return s.unexpected(string(rune(c)))
+	}
+	s.pos++
+	return nil
+}
+
+// unexpected says what stands where something else was wanted.
+func (s *scanner) unexpected(want string) error {
+	if s.pos >= len(s.text) {
+		return s.fail(ErrInvalidJSON, "ends where %s is expected", want)
+	}
+	r, _ := utf8.DecodeRune(s.text[s.pos:])
+	return s.fail(ErrInvalidJSON, "%q where %s is expected", r, want)
+}
+
+// end checks that only white space is left.
+func (s *scanner) end() error {
+	if s.peek(); s.pos < len(s.text) {
+		return s.unexpected("the end")
+	}
+	return nil
+}
+
+// object walks over an object and calls member for each key, with the scanner before the
+// value, which member must consume. Equal keys are refused.
+func (s *scanner) object(member func(key string) error) error {
+	if err := s.expect('{'); err != nil {
+		return err
+	}
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	var seen keySet
+	for {
+		s.peek()
+		at := s.pos
+		key, err := s.str()
+		if err != nil {
+			return err
+		}
+		if !seen.add(key) {
+			s.pos = at
+			return s.fail(ErrDuplicateKey, "%q", clip(key))
+		}
+		if err := s.expect(':'); err != nil {
+			return err
+		}
+		if err := member(key); err != nil {
+			return err
+		}
+		if more, err := s.more('}'); !more {
+			return err
+		}
+	}
+}
+
+// array walks over an array and calls element before each value, which element must consume.
+func (s *scanner) array(element func() error) error {
+	if err := s.expect('['); err != nil {
+		return err
+	}
+	if s.peek() == ']' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err := element(); err != nil {
+			return err
+		}
+		if more, err := s.more(']'); !more {
+			return err
+		}
+	}
+}
+
+// more consumes the comma before a further member, or the closing bracket.
+func (s *scanner) more(closing byte) (bool, error) {
+	switch c := s.peek(); {
+	case c == ',':
+		s.pos++
+		return true, nil
+	case c == closing && s.pos < len(s.text):
+		s.pos++
+		return false, nil
+	default:
+		return false, s.unexpected("',' or '" + string(rune(closing)) + "'")
+	}
+}
+
+// str reads a string.
+func (s *scanner) str() (string, error) {
+	if err := s.expect('"'); err != nil {
+		return "", err
+	}
+	start := s.pos
+	for s.pos < len(s.text) {
+		switch c := s.text[s.pos]; {
+		case c == '"':
+			s.pos++
+			return string(s.text[start : s.pos-1]), nil
+		case c == '\\':
+			return s.escaped(start)
+		case c < ' ':
+			return "", s.fail(ErrInvalidJSON, "control character %#02x in a string", c)
+		}
+		s.pos++
+	}
+	return "", s.unexpected("the end of a string")
+}
+
+// escaped reads on in a string that began at start and has a backslash at pos.
+func (s *scanner) escaped(start int) (string, error) {
+	var b strings.Builder
+	for s.pos < len(s.text) {
+		switch c := s.text[s.pos]; {
+		case c == '"':
+			b.Write(s.text[start:s.pos])
+			s.pos++
+			return b.String(), nil
+		case c == '\\':
+			b.Write(s.text[start:s.pos])
+			s.pos++
+			r, err := s.escape()
+			if err != nil {
+				return "", err
+			}
+			b.WriteRune(r)
+			start = s.pos
+		case c < ' ':
+			return "", s.fail(ErrInvalidJSON, "control character %#02x in a string", c)
+		default:
+			s.pos++
+		}
+	}
+	return "", s.unexpected("the end of a string")
+}
+
+// escape reads what follows a backslash.
+func (s *scanner) escape() (rune, error) {
+	if s.pos == len(s.text) {
+		return 0, s.unexpected("an escape")
+	}
+	c := s.text[s.pos]
+	if c == 'u' {
+		s.pos++
+		return s.unicode()
+	}
+	from, to := `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+	i := strings.IndexByte(from, c)
+	if i < 0 {
+		return 0, s.unexpected("an escape")
+	}
+	s.pos++
+	return rune(to[i]), nil
+}
+
+// unicode reads the digits of a \u escape, and the second half of a surrogate pair.
+func (s *scanner) unicode() (rune, error) {
+	r, err := s.hex4()
+	if err != nil || !utf16.IsSurrogate(r) {
+		return r, err
+	}
+	at := s.pos
+	if strings.HasPrefix(string(s.text[at:min(at+2, len(s.text))]), `\u`) {
+		s.pos += 2
+		low, err := s.hex4()
+		if err != nil {
+			return 0, err
+		}
+		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+			return pair, nil
+		}
+	}
+	s.pos = at
+	return 0, s.fail(ErrInvalidJSON, "half a surrogate pair")
+}
+
+func (s *scanner) hex4() (rune, error) {
+	if s.pos+4 > len(s.text) {
+		s.pos = len(s.text)
+		return 0, s.unexpected("four hexadecimal digits")
+	}
+	var r rune
+	for range 4 {
+		digit := strings.IndexByte("0123456789abcdef", s.text[s.pos]|0x20)
+		if digit < 0 || s.text[s.pos] < '0' {
+			return 0, s.unexpected("a hexadecimal digit")
+		}
+		r = r<<4 | rune(digit)
+		s.pos++
+	}
+	return r, nil
+}
+
+// whole reads a whole number from 0 to 2^63-1; a larger one gives the error tooLarge, any
+// other value malformed.
+func (s *scanner) whole(malformed, tooLarge error) (int64, error) {
+	c := s.peek()
+	start := s.pos
+	if c != '-' && (c < '0' || c > '9') {
+		return 0, s.fail(malformed, "a whole number is expected")
+	}
+	if err := s.number(); err != nil {
+		return 0, err
+	}
+	digits := string(s.text[start:s.pos])
+	s.pos = start
+	if strings.ContainsAny(digits, "-.eE") {
+		return 0, s.fail(malformed, "%s where a whole number is expected", clip(digits))
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, s.fail(tooLarge, "%s", clip(digits))
+	}
+	s.pos = start + len(digits)
+	return n, nil
+}
+
+// number consumes a number by JSON's grammar.
+func (s *scanner) number() error {
+	if s.at() == '-' {
+		s.pos++
+	}
+	if s.at() == '0' {
+		s.pos++
+	} else if err := s.digits(); err != nil {
+		return err
+	}
+	if s.at() == '.' {
+		s.pos++
+		if err := s.digits(); err != nil {
+			return err
+		}
+	}
+	if c := s.at(); c == 'e' || c == 'E' {
+		s.pos++
+		if c := s.at(); c == '+' || c == '-' {
+			s.pos++
+		}
+		return s.digits()
+	}
+	return nil
+}
+
+// at gives the byte at the position, 0 at the end.
+func (s *scanner) at() byte {
+	if s.pos == len(s.text) {
+		return 0
+	}
+	return s.text[s.pos]
+}
+
+// digits consumes one digit or more.
+func (s *scanner) digits() error {
+	start := s.pos
+	for c := s.at(); c >= '0' && c <= '9'; c = s.at() {
+		s.pos++
+	}
+	if s.pos == start {
+		return s.unexpected("a digit")
+	}
+	return nil
+}
+
+// skip consumes any value, depth levels deep already.
+func (s *scanner) skip(depth int) error {
+	if depth >= maxDepth {
+		return s.fail(ErrInvalidJSON, "nested more than %d levels deep", maxDepth)
+	}
+	switch c := s.peek(); {
+	case c == '{':
+		return s.object(func(string) error { return s.skip(depth + 1) })
+	case c == '[':
+		return s.array(func() error { return s.skip(depth + 1) })
+	case c == '"':
+		_, err := s.str()
+		return err
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	}
+	for _, word := range []string{"null", "true", "false"} {
+		if s.literal(word) {
+			return nil
+		}
+	}
+	return s.unexpected("a value")
+}
+
+// literal consumes word after white space, if it stands there.
+func (s *scanner) literal(word string) bool {
+	s.peek()
+	if !strings.HasPrefix(string(s.text[s.pos:min(s.pos+len(word), len(s.text))]), word) {
+		return false
+	}
+	s.pos += len(word)
+	return true
+}
+
+// keySet finds equal keys; a few are kept in a list, more in a map.
+type keySet struct {
+	few  [8]string
+	n    int
+	many map[string]struct{}
+}
+
+// add tells whether key is new.
+func (k *keySet) add(key string) bool {
+	if k.many == nil {
+		for _, old := range k.few[:k.n] {
+			if old == key {
+				return false
+			}
+		}
+		if k.n < len(k.few) {
+			k.few[k.n] = key
+			k.n++
+			return true
+		}
+		k.many = make(map[string]struct{}, 4*len(k.few))
+		for _, old := range k.few {
+			k.many[old] = struct{}{}
+		}
+	}
+	if _, old := k.many[key]; old {
+		return false
+	}
+	k.many[key] = struct{}{}
+	return true
+}
