@@ -1,0 +1,199 @@
+// Package arch holds the architectures of language models as data: one embedded JSON file per model_type says which
+// tensors a checkpoint has, what each is for, how its shape follows from the configuration, how the configuration spells
+// its keys, what an absent key means, and which details of the computation (norm, rotation, windows) apply.
+// The engine reads these tables; adding a model that is built of known parts means adding a file, not code.
+//
+// # The files
+//
+// models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number of the
+// block and {e} the number of the expert. Shapes are lists of dimension names ([Dims]) that the engine computes from the
+// configuration. "when" makes a tensor depend on a condition ([Conditions]), "!" negates it. Two details are not written
+// down because the tensors show them: a block without a second norm feeds one norm to both branches, and post norms after a branch exist
+// where a tensor has that role. common.json holds what is true of every architecture.
+package arch
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Version is the version of the table format that this package reads.
+const Version = 1
+
+// ErrUnknown is the error for a model_type without a table.
+var ErrUnknown = errors.New("unknown architecture")
+
+// Arch describes one architecture.
+type Arch struct {
+	Version   int      `json:"version"`
+	ModelType string   `json:"model_type"` // as in config.json
+	Classes   []string `json:"classes"`    // accepted entries of the configuration's "architectures"
+
+	Norm           Norm      `json:"norm"`
+	QKNorm         QKNorm    `json:"qk_norm"` // "" where queries and keys are not normed
+	QKV            QKVLayout `json:"qkv"`     // order of a fused projection's outputs; "" where q, k, v are separate
+	Rope           *Rope     `json:"rope"`    // nil where positions are not rotated
+	Window         Window    `json:"window"`  // which blocks attend to a sliding window; "" is none
+	EmbedScale     Scale     `json:"embed_scale"`
+	PositionOffset int       `json:"position_offset"` // position p uses row p + offset of the position table
+
+	// OptionalPrefix starts the templates but is left out by some checkpoints in circulation.
+	OptionalPrefix string   `json:"optional_prefix"`
+	Buffers        []string `json:"buffers"` // name templates of tensors that files may hold and that are not parameters
+
+	Config     map[string]Key `json:"config"`      // field (see [Fields]) → how the configuration spells it
+	Refuse     []Rule         `json:"refuse"`      // keys that are only accepted with certain values
+	IgnoreKeys []string       `json:"ignore_keys"` // keys known to have no influence on the computation
+	Tensors    []Tensor       `json:"tensors"`     // in order of use
+}
+
+// Key says where a field of the configuration stands and what its absence means. A default that is a string naming other
+// fields ("heads", "hidden/heads", "4*hidden") is computed from them.
+type Key struct {
+	Key     string          `json:"key"`     // "" for a constant that the configuration does not hold
+	Default json.RawMessage `json:"default"` // nil: the key is required
+	Null    json.RawMessage `json:"null"`    // meaning of an explicit null; nil: the same as absent
+}
+
+// Rule accepts a key only with the listed values (null stands for an absent key too), or with the value of a field.
+type Rule struct {
+	Key    string            `json:"key"`
+	Allow  []json.RawMessage `json:"allow"`
+	SameAs string            `json:"same_as"`
+}
+
+// Rope describes how positions are rotated.
+type Rope struct {
+	Style    string            `json:"style"`    // "half": channels (i, i+d/2); "interleaved": (2i, 2i+1)
+	Theta    Key               `json:"theta"`    // base of the frequencies
+	Partial  *Key              `json:"partial"`  // share of a head's channels that is rotated; nil: all
+	Dim      *Key              `json:"dim"`      // number of rotated channels, where the configuration gives it directly
+	Original *Key              `json:"original"` // the original length, where it stands outside of the rope section
+	Aliases  map[string]string `json:"aliases"`  // older names of rope types
+}
+
+// Tensor is one parameter, or one per block or expert.
+type Tensor struct {
+	Role       Role     `json:"role"`
+	Part       string   `json:"part"` // "" for the weight, "bias"
+	Name       string   `json:"name"`
+	Shape      []string `json:"shape"`      // dimension names, outermost first
+	Transposed bool     `json:"transposed"` // a matrix stored [in, out]
+	When       string   `json:"when"`       // condition, "" is always
+}
+
+// PerBlock reports whether every block has the tensor.
+func (t *Tensor) PerBlock() bool { return strings.Contains(t.Name, "{l}") }
+
+// PerExpert reports whether every expert has the tensor.
+func (t *Tensor) PerExpert() bool { return strings.Contains(t.Name, "{e}") }
+
+// Expand fills the numbers of block and expert into a name template.
+func Expand(template string, block, expert int) string {
+	s := strings.Replace(template, "{l}", strconv.Itoa(block), 1)
+	return strings.Replace(s, "{e}", strconv.Itoa(expert), 1)
+}
+
+// IsBuffer reports whether a tensor of that name is a known buffer, which is no parameter and may be ignored.
+func (a *Arch) IsBuffer(name string) bool {
+	return slices.ContainsFunc(a.Buffers, func(template string) bool {
+		return matches(template, name) ||
+			a.OptionalPrefix != "" && matches(strings.TrimPrefix(template, a.OptionalPrefix), name)
+	})
+}
+
+// matches compares a name with a template that holds {l}.
+func matches(template, name string) bool {
+	before, after, _ := strings.Cut(template, "{l}")
+	rest, ok := strings.CutPrefix(name, before)
+	if !ok {
+		return false
+	}
+	number, ok := strings.CutSuffix(rest, after)
+	return ok && number != "" && strings.Trim(number, "0123456789") == ""
+}
+
+// Has reports whether the architecture has a tensor of the role, whatever its condition.
+func (a *Arch) Has(r Role) bool {
+	return slices.ContainsFunc(a.Tensors, func(t Tensor) bool { return t.Role == r })
+}
+
+//go:embed models/*.json common.json
+var files embed.FS
+
+// Known lists the model_type of every architecture, sorted.
+func Known() []string {
+	entries, err := files.ReadDir("models")
+	if err != nil {
+		panic("arch: embedded tables are missing")
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = strings.TrimSuffix(e.Name(), ".json")
+	}
+	return names
+}
+
+// Lookup gives the architecture of a model_type. The error wraps [ErrUnknown] and lists the known ones. The result is
+// shared: it must not be changed.
+func Lookup(modelType string) (*Arch, error) {
+	all, err := load()
+	if err != nil {
+		return nil, err
+	}
+	a, ok := all[modelType]
+	if !ok {
+		return nil, fmt.Errorf("%w: model_type %.100q; known: %s", ErrUnknown, modelType, strings.Join(Known(), ", "))
+	}
+	return a, nil
+}
+
+// Common is what holds for every architecture.
+type Common struct {
+	Version    int      `json:"version"`
+	Refuse     []Rule   `json:"refuse"`
+	IgnoreKeys []string `json:"ignore_keys"`
+}
+
+// Shared gives the rules and ignorable keys that all architectures have in common.
+func Shared() (*Common, error) {
+	var c Common
+	if err := read("common.json", &c); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+var load = sync.OnceValues(func() (map[string]*Arch, error) {
+	all := map[string]*Arch{}
+	for _, name := range Known() {
+		a := &Arch{}
+		if err := read(path.Join("models", name+".json"), a); err != nil {
+			return nil, err
+		}
+		all[name] = a
+	}
+	return all, nil
+})
+
+// read decodes an embedded table; unknown keys are errors.
+func read(file string, into any) error {
+	text, err := files.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
