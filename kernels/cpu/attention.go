@@ -1,0 +1,165 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Attention reads keys and values in blocks and keeps, for every query and head, the highest score so far, the sum of
+// the exponentials and the weighted sum of the values; when the highest score rises, the two sums are scaled down
+// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). Scores exist for one block at a time.
+//
+// Few queries (generation) are computed one by one, so that a key or value is read once from memory and the loops run
+// along the channels. Many queries (prompts) are computed in lane blocks: see attendLanes.
+
+const (
+	rowKeys   = 128  // keys in a block of the row form
+	splitKeys = 2048 // keys in a piece of the row form when there are few rows
+)
+
+// attend is one call of attention.
+type attend struct {
+	kernels.Attention
+	l            *layers
+	dst, q, k, v kernels.Mat
+	rep          int // query heads that share a key/value head
+}
+
+// attention computes, for every query row i and head h,
+//
+//	s[j] = cap(Scale · q[i,h]·k[j,h/rep]) for the keys j that row i sees
+//	dst[i,h] = Σ_j softmax(s)[j] · v[j,h/rep]
+func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
+	a := &attend{Attention: o, l: l, dst: dst, q: q, k: k, v: v}
+	if a.QHeadStride == 0 {
+		a.QHeadStride = a.HeadDim
+	}
+	if a.KVHeadStride == 0 {
+		a.KVHeadStride = a.HeadDim
+	}
+	a.check()
+	a.rep = a.Heads / a.KVHeads
+	lanes := l.v.lanes.n
+	switch {
+	case q.Rows == 0:
+	case lanes > 0 && min(q.Rows*a.rep, lanes)*8 >= lanes*3:
+		a.laneBlocks()
+	default:
+		a.rows()
+	}
+	dst.Buf.Changed()
+}
+
+func (a *attend) check() {
+	must(a.Heads > 0 && a.KVHeads > 0 && a.Heads%a.KVHeads == 0, "cpu: Attention: heads are not a multiple of key/value heads")
+	must(a.HeadDim > 0 && a.dst.Rows == a.q.Rows && a.dst.Cols == a.Heads*a.HeadDim, "cpu: Attention: dst is not [tq, Heads·HeadDim]")
+	must((a.Heads-1)*a.QHeadStride+a.HeadDim <= a.q.Cols, "cpu: Attention: q is narrower than its heads")
+	must((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(a.k.Cols, a.v.Cols), "cpu: Attention: k or v is narrower than its heads")
+	must(a.Pos >= 0 && a.Window >= 0 && a.Pos+a.q.Rows <= min(a.k.Rows, a.v.Rows), "cpu: Attention: fewer keys than positions")
+}
+
+// keys is the range of keys that query row i sees.
+func (a *attend) keys(i int) (lo, hi int) {
+	hi = a.Pos + i + 1
+	if a.Window > 0 {
+		lo = max(0, hi-a.Window)
+	}
+	return lo, hi
+}
+
+// head is the key or value memory of key/value head g from key j on, and its stride.
+func (a *attend) head(m kernels.Mat, g, j int) []float32 {
+	return m.Buf.F32()[m.Off+j*m.Stride+g*a.KVHeadStride:]
+}
+
+// rows computes the queries one by one. A piece is one row and key/value head; with few of those the keys are split
+// too, and the parts put together at the end.
+func (a *attend) rows() {
+	units := a.q.Rows * a.KVHeads
+	_, longest := a.keys(a.q.Rows - 1)
+	if a.Window > 0 {
+		longest = min(longest, a.Window)
+	}
+	splits := 1
+	if units < 64 {
+		splits = (longest + splitKeys - 1) / splitKeys
+	}
+	width := a.rep * (a.HeadDim + 2)
+	part, owner := lend(units * splits * width)
+	a.l.each(units*splits, units*longest*a.HeadDim*a.rep/2, func(p int) {
+		u, split := p/splits, p%splits
+		lo, hi := a.keys(u / a.KVHeads)
+		step := (hi - lo + splits - 1) / splits
+		lo = min(lo+split*step, hi)
+		a.part(part[p*width:(p+1)*width], u/a.KVHeads, u%a.KVHeads, lo, min(lo+step, hi))
+	})
+	for u := range units {
+		a.join(part[u*splits*width:(u+1)*splits*width], splits, u/a.KVHeads, u%a.KVHeads)
+	}
+	giveBack(owner)
+}
+
+// part computes, for the heads of key/value head g in row i, the state after keys [lo, hi): per head the HeadDim
+// weighted sums of the values, the highest score and the sum of the exponentials.
+func (a *attend) part(state []float32, i, g, lo, hi int) {
+	v, d := a.l.v, a.HeadDim
+	work, owner := lend(a.rep*d + rowKeys)
+	q, s := work[:a.rep*d], work[a.rep*d:]
+	row := a.q.RowF32(i)
+	clear(state)
+	for r := range a.rep {
+		v.scale(q[r*d:(r+1)*d], row[(g*a.rep+r)*a.QHeadStride:][:d], a.Scale)
+		state[r*(d+2)+d] = float32(math.Inf(-1))
+	}
+	for j := lo; j < hi; j += rowKeys {
+		s := s[:min(rowKeys, hi-j)]
+		k, vals := a.head(a.k, g, j), a.head(a.v, g, j)
+		for r := range a.rep {
+			v.dots(s, q[r*d:(r+1)*d], k, a.k.Stride)
+			if a.Softcap != 0 {
+				v.tanh(s, s, 1/a.Softcap, a.Softcap)
+			}
+			st := state[r*(d+2) : (r+1)*(d+2)]
+			top := max(st[d], v.top(s))
+			base := top
+			if math.IsInf(float64(top), -1) {
+				base = 0 // nothing but -Inf so far: -Inf - -Inf would be NaN for ever
+			}
+			carry := float32(math.Exp(float64(st[d] - base)))
+			st[d], st[d+1] = top, st[d+1]*carry+float32(v.exp(s, s, base))
+			v.weigh(st[:d], s, vals, a.v.Stride, carry)
+		}
+	}
+	giveBack(owner)
+}
+
+// join puts the states of all splits together and writes the result of the heads of g in row i.
+func (a *attend) join(part []float32, splits, i, g int) {
+	v, d, width := a.l.v, a.HeadDim, len(part)/splits
+	out := a.dst.RowF32(i)
+	for r := range a.rep {
+		first := part[r*(d+2) : (r+1)*(d+2)]
+		top := first[d]
+		for p := 1; p < splits; p++ {
+			top = max(top, part[p*width+r*(d+2)+d])
+		}
+		base := top
+		if math.IsInf(float64(top), -1) {
+			base = 0
+		}
+		dst := out[(g*a.rep+r)*d:][:d]
+		sum := float32(0)
+		for p := range splits {
+			st := part[p*width+r*(d+2):][:d+2]
+			c := float32(math.Exp(float64(st[d] - base)))
+			sum += st[d+1] * c
+			if p == 0 {
+				v.scale(dst, st[:d], c)
+			} else {
+				v.add(dst, dst, st[:d], c)
+			}
+		}
+		v.scale(dst, dst, 1/sum)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !amd64 || noasm
+
+package cpu
+
+// vectorLoops returns the loops of this build.
+func vectorLoops(features) *loops { return portableLoops() }

@@ -1,0 +1,49 @@
+// Package device opens a compute device by name. It is the only place that knows every backend. Operations that a backend
+// lacks are filled in from the reference backend, and every use of such a fallback is counted.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/kernels/ref"
+)
+
+// Options of [Open].
+type Options struct {
+	Threads int // worker threads of a host device; 0 means GOMAXPROCS
+}
+
+var (
+	// ErrUnknown is the error of a name that is no device's.
+	ErrUnknown = errors.New("unknown device")
+	// ErrNoDevice is the error of a device that this machine or this build does not have.
+	ErrNoDevice = errors.New("no such device")
+)
+
+// Open opens a device: "cpu", "ref", "cuda:N" (N counts from 0), or "auto" for the fastest that is present. The empty
+// name is "auto".
+func Open(name string, o Options) (kernels.Device, error) {
+	if o.Threads < 0 {
+		return nil, fmt.Errorf("device %q: %d threads; want 0 (all of the %d processors) or more", name, o.Threads, runtime.GOMAXPROCS(0))
+	}
+	switch kind, index, indexed := strings.Cut(name, ":"); {
+	case name == "" || name == "auto" || name == "cpu":
+		return Complete(cpu.New(cpu.Options{Threads: o.Threads})), nil
+	case name == "ref":
+		return ref.New(), nil
+	case kind == "cuda":
+		if n, err := strconv.ParseUint(index, 10, 16); indexed && (err != nil || strconv.FormatUint(n, 10) != index) {
+			return nil, fmt.Errorf("%w %q: %q is not a board's number; known devices: %s", ErrUnknown, name, index, known)
+		}
+		return nil, fmt.Errorf("%w %q: this build has no CUDA backend; use --device cpu", ErrNoDevice, name)
+	}
+	return nil, fmt.Errorf("%w %q; known devices: %s", ErrUnknown, name, known)
+}
+
+const known = "auto, cpu, ref, cuda:N"
