@@ -51,13 +51,13 @@ func (s selector) rows(mask kernels.Mat, score kernels.Score, drop int) {
 func (s selector) row(mask []uint8, src keySource, i, drop int) {
 	switch drop {
 	case 0:
-		fill(mask, 1)
+		fillMask(mask, 1)
 		return
 	case len(mask):
-		fill(mask, 0)
+		fillMask(mask, 0)
 		return
 	}
-	scratch := borrow(3 * (len(mask) + keyPad))
+	scratch := borrowKeys(3 * (len(mask) + keyPad))
 	defer scratch.giveBack()
 	keys := scratch.take(len(mask))
 	src.keys(keys, i, 0)
@@ -80,14 +80,14 @@ func (s selector) all(mask kernels.Mat, score kernels.Score, drop int) {
 	defer mask.Buf.Changed()
 	if drop < 0 || mask.Len() == 0 {
 		for i := range mask.Rows {
-			fill(mask.RowU8(i), 1)
+			fillMask(mask.RowU8(i), 1)
 		}
 		return
 	}
 	t := s.threshold(src, mask, drop)
 	g := tiling(mask, keyChunk)
 	s.dev.parallel(g.count(), func(p int) {
-		scratch := borrow(keyChunk + keyPad)
+		scratch := borrowKeys(keyChunk + keyPad)
 		defer scratch.giveBack()
 		buf := scratch.take(keyChunk)
 		g.each(p, func(i, lo, hi int) {
@@ -107,7 +107,7 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 	plan := newGroupPlan(n, min(m, max(1, mask.Cols)), s.k.lanes)
 	g := tiling(mask, plan.chunk())
 	s.dev.parallel(g.count(), func(p int) {
-		scratch := borrow(3 * (plan.chunk() + keyPad))
+		scratch := borrowKeys(3 * (plan.chunk() + keyPad))
 		defer scratch.giveBack()
 		buf := scratch.take(plan.chunk())
 		a, b := scratch.take(plan.chunk()), scratch.take(plan.chunk())
@@ -123,13 +123,13 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 // groups writes the keep mask of a run of groups, the last of which may be short. a and b are scratch.
 func (s selector) groups(mask []uint8, keys []int32, p *groupPlan, a, b []int32) {
 	if p.n == 0 {
-		fill(mask, 1)
+		fillMask(mask, 1)
 		return
 	}
 	for at := s.k.groups(mask, keys, p); at < len(keys); at += p.m {
 		end := min(at+p.m, len(keys))
 		if g := keys[at:end]; p.n >= len(g) {
-			fill(mask[at:end], 0)
+			fillMask(mask[at:end], 0)
 		} else if p.m <= countedGroup {
 			rankGroup(mask[at:end], g, p.n)
 		} else {
@@ -231,17 +231,17 @@ func (t *tiles) each(p int, f func(i, lo, hi int)) {
 	}
 }
 
-// scratch is a stretch of key memory that pieces of work borrow and cut up.
-type scratch struct {
+// keyScratch is a stretch of key memory that pieces of work borrow and cut up.
+type keyScratch struct {
 	mem  []int32
 	used int
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var keyScratches = sync.Pool{New: func() any { return new(keyScratch) }}
 
-// borrow returns a scratch for at least n keys, padding included.
-func borrow(n int) *scratch {
-	s := scratches.Get().(*scratch)
+// borrowKeys returns a scratch for at least n keys, padding included.
+func borrowKeys(n int) *keyScratch {
+	s := keyScratches.Get().(*keyScratch)
 	if len(s.mem) < n {
 		s.mem = make([]int32, n)
 	}
@@ -250,13 +250,13 @@ func borrow(n int) *scratch {
 }
 
 // take cuts n keys off; keyPad more are writable behind them.
-func (s *scratch) take(n int) []int32 {
+func (s *keyScratch) take(n int) []int32 {
 	at := s.used
 	s.used += n + keyPad
 	return s.mem[at : at+n : s.used]
 }
 
-func (s *scratch) giveBack() { scratches.Put(s) }
+func (s *keyScratch) giveBack() { keyScratches.Put(s) }
 
 // sampleKeys returns the sorted keys of at most n elements spread over the matrix by a fixed pseudo-random sequence.
 func sampleKeys(src keySource, rows, cols, n int) []int32 {
@@ -273,7 +273,7 @@ func sampleKeys(src keySource, rows, cols, n int) []int32 {
 	return sample
 }
 
-func fill(mask []uint8, v uint8) {
+func fillMask(mask []uint8, v uint8) {
 	for i := range mask {
 		mask[i] = v
 	}

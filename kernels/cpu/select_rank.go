@@ -118,7 +118,7 @@ func (s selector) sweep(src keySource, m kernels.Mat, from, to int32) swept {
 	limit := int64(max(tileSize, m.Len()/8))
 	var total atomic.Int64
 	s.dev.parallel(len(parts), func(p int) {
-		scratch := borrow(2 * (keyChunk + keyPad))
+		scratch := borrowKeys(2 * (keyChunk + keyPad))
 		defer scratch.giveBack()
 		buf, kept := scratch.take(keyChunk), scratch.take(keyChunk)
 		w := &parts[p]
