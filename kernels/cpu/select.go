@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -114,19 +115,20 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 		g.each(p, func(i, lo, hi int) {
 			keys := buf[:hi-lo]
 			src.keys(keys, i, lo)
-			s.groups(mask.RowU8(i)[lo:hi], keys, plan, a, b)
+			s.groups(mask.RowU8(i)[lo:hi], keys, plan, src.address(i, hi), a, b)
 		})
 	})
 	mask.Buf.Changed()
 }
 
-// groups writes the keep mask of a run of groups, the last of which may be short. a and b are scratch.
-func (s selector) groups(mask []uint8, keys []int32, p *groupPlan, a, b []int32) {
+// groups writes the keep mask of a run of groups, the last of which may be short. The weights used next lie at address
+// ahead. a and b are scratch.
+func (s selector) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr, a, b []int32) {
 	if p.n == 0 {
 		fillMask(mask, 1)
 		return
 	}
-	for at := s.k.groups(mask, keys, p); at < len(keys); at += p.m {
+	for at := s.k.groups(mask, keys, p, ahead); at < len(keys); at += p.m {
 		end := min(at+p.m, len(keys))
 		if g := keys[at:end]; p.n >= len(g) {
 			fillMask(mask[at:end], 0)
@@ -201,17 +203,23 @@ func (s *keySource) keys(dst []int32, i, lo int) {
 	}
 }
 
-// tiles cuts a matrix into pieces of parallel work, and each piece into chunks of a row. The bounds follow from the
+// address is where element (i, j) of X lies; j may be the number of columns. It is good for prefetching only.
+func (s *keySource) address(i, j int) uintptr {
+	b := s.x.Buf.Bytes()
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b))) + uintptr((s.x.Off+i*s.x.Stride+j)*s.x.DType().Size())
+}
+
+// tileGrid cuts a matrix into pieces of parallel work, and each piece into chunks of a row. The bounds follow from the
 // shape alone.
-type tiles struct {
+type tileGrid struct {
 	rows, cols, chunk  int
 	tileRows, tileCols int
 	across             int // tiles side by side
 }
 
 // tiling cuts m into tiles of about tileSize elements and into chunks of chunk columns.
-func tiling(m kernels.Mat, chunk int) tiles {
-	t := tiles{rows: m.Rows, cols: m.Cols, chunk: chunk}
+func tiling(m kernels.Mat, chunk int) tileGrid {
+	t := tileGrid{rows: m.Rows, cols: m.Cols, chunk: chunk}
 	t.tileCols = max(chunk, tileSize/chunk*chunk)
 	t.tileRows = max(1, tileSize/max(1, min(m.Cols, t.tileCols)))
 	t.across = ceilDiv(m.Cols, t.tileCols)
@@ -219,10 +227,10 @@ func tiling(m kernels.Mat, chunk int) tiles {
 }
 
 // count is the number of tiles.
-func (t *tiles) count() int { return ceilDiv(t.rows, t.tileRows) * t.across }
+func (t *tileGrid) count() int { return ceilDiv(t.rows, t.tileRows) * t.across }
 
 // each calls f for every chunk of tile p: row i, columns [lo, hi).
-func (t *tiles) each(p int, f func(i, lo, hi int)) {
+func (t *tileGrid) each(p int, f func(i, lo, hi int)) {
 	r, c := p/t.across*t.tileRows, p%t.across*t.tileCols
 	for i := r; i < min(r+t.tileRows, t.rows); i++ {
 		for lo := c; lo < min(c+t.tileCols, t.cols); lo += t.chunk {

@@ -13,7 +13,7 @@ type selectAsm struct {
 	bf16, f16 func(dst *int32, x *uint16, col *float32, n int, abs uint32)
 	within    func(dst, keys *int32, n int, lo, hi int32) (kept, below int)
 	above     func(mask *uint8, keys *int32, n int, t int32) (equal int)
-	groups    func(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32)
+	groups    func(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
 	wide      func(mask *uint8, keys *int32, groups, m int, left *[16]int32, n int32) // nil where lanes is 16
 	sumSq1    func(acc *float64, x *float32, n int)
 	sumSq4    func(acc *float64, x *float32, n, stride int)
@@ -120,10 +120,10 @@ func (a *selectAsm) aboveKey(mask []uint8, keys []int32, t int32) (equal int) {
 }
 
 // rankGroups fills whole vectors only. A store covers all lanes, so the last vector must end inside the mask.
-func (a *selectAsm) rankGroups(mask []uint8, keys []int32, p *groupPlan) (done int) {
+func (a *selectAsm) rankGroups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr) (done int) {
 	if p.step > 0 && len(mask) >= a.lanes {
 		vectors := (len(mask)-a.lanes)/p.step + 1
-		a.groups(&mask[0], &keys[:len(mask)][0], vectors, p.step, len(p.rotate), &p.rotate[0], int32(p.n))
+		a.groups(&mask[0], &keys[:len(mask)][0], vectors, p.step, len(p.rotate), &p.rotate[0], int32(p.n), ahead)
 		return vectors * p.step
 	}
 	if p.step == 0 && a.wide != nil && p.m > a.lanes && p.m <= countedGroup && len(mask) >= 16 {

@@ -176,8 +176,8 @@ loop:
 	VPAND        X13, countx, countx  \
 	VMOVQ        countx, at
 
-// func groupsAVX2(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32)
-TEXT ·groupsAVX2(SB), NOSPLIT, $0-52
+// func groupsAVX2(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
+TEXT ·groupsAVX2(SB), NOSPLIT, $0-64
 	MOVQ         mask+0(FP), DI
 	MOVQ         keys+8(FP), SI
 	MOVQ         vectors+16(FP), CX
@@ -193,10 +193,14 @@ TEXT ·groupsAVX2(SB), NOSPLIT, $0-52
 	MOVQ         AX, X13
 	VPBROADCASTD X13, X13
 	LEAQ         (DX)(DX*2), R10
+	MOVQ         ahead+56(FP), R13
 	SUBQ         $4, CX
 	JL           rest
 
 four:
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	ADDQ       $128, R13
 	VMOVDQU (SI), Y0
 	VMOVDQU (SI)(DX*4), Y1
 	VMOVDQU (SI)(DX*8), Y2

@@ -149,8 +149,8 @@ loop:
 	VMOVDQU8.Z X18, k, tmp        \
 	VMOVDQU    tmp, at
 
-// func groupsAVX512(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32)
-TEXT ·groupsAVX512(SB), NOSPLIT, $0-52
+// func groupsAVX512(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
+TEXT ·groupsAVX512(SB), NOSPLIT, $0-64
 	MOVQ         mask+0(FP), DI
 	MOVQ         keys+8(FP), SI
 	MOVQ         vectors+16(FP), CX
@@ -163,10 +163,16 @@ TEXT ·groupsAVX512(SB), NOSPLIT, $0-52
 	VPBROADCASTD AX, Z17
 	VPBROADCASTB AX, X18
 	LEAQ         (DX)(DX*2), R10
+	MOVQ         ahead+56(FP), R13
 	SUBQ         $4, CX
 	JL           rest
 
 four:
+	PREFETCHT0 (R13)
+	PREFETCHT0 64(R13)
+	PREFETCHT0 128(R13)
+	PREFETCHT0 192(R13)
+	ADDQ       $256, R13
 	VMOVDQU32 (SI), Z0
 	VMOVDQU32 (SI)(DX*4), Z1
 	VMOVDQU32 (SI)(DX*8), Z2

@@ -21,8 +21,8 @@ type selectKernels struct {
 	// above computes mask[j] = keys[j] > t and counts the keys equal to t.
 	above func(mask []uint8, keys []int32, t int32) (equal int)
 	// groups writes the mask of the leading whole groups that fill vectors and returns how many keys that covers. It
-	// assumes that keyPad readable keys follow.
-	groups func(mask []uint8, keys []int32, p *groupPlan) (done int)
+	// assumes that keyPad readable keys follow. Meanwhile it may prefetch the weights at address ahead.
+	groups func(mask []uint8, keys []int32, p *groupPlan, ahead uintptr) (done int)
 
 	// sumSq adds to acc[j] the squares of x[i·stride+j] for i in [0, rows), in that order; rows ≤ 4.
 	sumSq func(acc []float64, x []float32, stride, rows int)
@@ -42,7 +42,7 @@ type selectKernels struct {
 var portableSelect = selectKernels{
 	keysF32: keysF32, keysBF16: keysBF16, keysF16: keysF16,
 	within: within, above: above,
-	groups: func([]uint8, []int32, *groupPlan) int { return 0 },
+	groups: func([]uint8, []int32, *groupPlan, uintptr) int { return 0 },
 	sumSq:  sumSq, zero32: zeroMasked[float32], zero16: zeroMasked[uint16],
 	nonFinite32: nonFinite32, nonFinite16: nonFinite16,
 	zeros32: zeros32, zeros16: zeros16, zeros8: zeros8,

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	smallSelect  = 48      // up to here sorting beats another pass
-	rowSample    = 64      // keys sampled to guess where a rank lies in a run of keys
-	rowSlack     = 8       // distance of the guessed bounds from the rank, in sampled keys: two standard deviations
+	smallSelect  = 16      // up to here sorting beats another pass
+	rowSample    = 12      // keys sampled to guess where a rank lies in a run of keys: passes are cheaper than sorting more
+	rowSlack     = 2       // distance of the guessed bounds from the rank, in sampled keys
 	matrixSample = 1 << 13 // keys sampled to guess where a rank lies in a matrix
 	matrixSlack  = 192     // four standard deviations at the median
 )
