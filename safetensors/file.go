@@ -237,6 +237,10 @@ func (f *File) pread(p []byte, at int64) (int, error) {
 	return f.file.ReadAt(p, at)
 }
 
+// faultAround is how far from the page that was touched the system may map others, which have to be
+// given back with it. Where those belong to a neighbour in use, they come back when touched.
+const faultAround = 64 << 10
+
 // Release tells the system that the pages of a tensor's view are not needed for now, so that
 // resident memory stays bounded when a file is streamed through Bytes. The view stays valid; reading it
 // again fetches the pages anew. It does nothing for bytes in memory.
@@ -254,8 +258,9 @@ func (f *File) Release(name string) error {
 		return nil
 	}
 	page := int64(os.Getpagesize())
-	begin := info.Offset / page * page
-	if err := unix.Madvise(f.data[begin:info.Offset+info.Size], unix.MADV_DONTNEED); err != nil {
+	begin := max(0, info.Offset-faultAround) / page * page
+	end := min(f.size, info.Offset+info.Size+faultAround)
+	if err := unix.Madvise(f.data[begin:end], unix.MADV_DONTNEED); err != nil {
 		return locate(fault(err, info.Offset, "madvise"), f.path, name)
 	}
 	return nil
