@@ -1,0 +1,90 @@
+// Package kerneltest is the conformance suite of compute backends. [Run] holds every operation of a device to the
+// reference backend: at lengths around every vector width, on strided views at odd offsets, for all weight types, with
+// NaN, infinities and empty matrices, with guard values around every operand, in place where that is allowed, and with
+// bad shapes, which must panic. [Same] demands equal bits of two devices, for backends that promise it for any number of
+// threads. [Benchmark] times every operation. An operation of [kernels.Ops] without a case here is a failure.
+//
+// Rules beyond the documentation of Ops: what lies outside a destination's view keeps its bits, and so do all other
+// operands; a destination's Packed is dropped; a NaN or infinity spreads to at least the elements that the reference
+// makes non-finite, and only where the reference has one may a result be non-finite.
+package kerneltest
+
+import (
+	"hash/fnv"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/ref"
+)
+
+// cases has one test for every field of kernels.Ops.
+var cases = map[string]func(*run){
+	"MatMulNT": matMulNT, "MatMulNN": matMulNN, "MatMulTN": matMulTN,
+	"Gather": gather, "ScatterAdd": scatterAdd,
+	"RMSNorm": rmsNorm, "LayerNorm": layerNorm, "RoPE": rope, "Attention": attention,
+	"Activate": activate, "Gate": gate, "Add": add, "Softcap": softcap,
+	"Softmax": softmax, "CrossEntropy": crossEntropy, "Convert": convert,
+	"ColSumSq": colSumSq, "SelectRows": selectRows, "SelectAll": selectAll, "SelectNM": selectNM,
+	"ApplyMask": applyMask, "NonFinite": nonFinite, "CountZero": countZero,
+	"Sync": func(r *run) { r.do(func(*kernels.Ops, view) {}) },
+}
+
+// Run tests every operation of dev against the reference backend.
+func Run(t *testing.T, dev kernels.Device) {
+	each(t, func(r *run) {
+		r.dev, r.other = dev, ref.New()
+	})
+}
+
+// Same tests that every operation gives equal bits on two devices of one backend, opened with different options.
+func Same(t *testing.T, a, b kernels.Device) {
+	each(t, func(r *run) {
+		r.dev, r.other, r.same = a, b, true
+	})
+}
+
+// each runs the case of every operation.
+func each(t *testing.T, devices func(*run)) {
+	fields := reflect.TypeFor[kernels.Ops]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Name
+		t.Run(name, func(t *testing.T) {
+			test, ok := cases[name]
+			if !ok {
+				t.Fatalf("package kerneltest has no case for %s", name)
+			}
+			r := &run{tb: t, rng: rand.New(rand.NewPCG(seed(name), 1))}
+			devices(r)
+			for _, d := range []kernels.Device{r.dev, r.other} {
+				if reflect.ValueOf(d.Ops()).Elem().Field(i).IsNil() {
+					t.Fatalf("%s has no %s; complete it with device.Complete", d.Info().Name, name)
+				}
+			}
+			test(r)
+		})
+	}
+}
+
+func seed(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return h.Sum64()
+}
+
+// widths surround the vector widths of the instruction sets in use: 4, 8, 16, 32 and 64 elements.
+var widths = []int{1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 100, 127, 128, 129, 255, 257}
+
+// shapes are rows and columns: all widths, empty matrices, a shape large enough to be given to several threads, and a
+// single row that is.
+func shapes() [][2]int {
+	s := [][2]int{{0, 0}, {0, 5}, {3, 0}, {67, 1031}, {1, 70001}}
+	for i, w := range widths {
+		s = append(s, [2]int{1 + i%4, w})
+	}
+	return s
+}
+
+// weights are the element types of weights.
+var weights = []kernels.DType{kernels.F32, kernels.BF16, kernels.F16}

@@ -1,0 +1,104 @@
+package kerneltest
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// product is the common form of the three matrix products: it makes operands for m×n×k and calls the operation.
+type product struct {
+	left, right func(m, n, k int) (rows, cols int)
+	call        func(o *kernels.Ops) func(dst, a, b kernels.Mat, opt kernels.MatMul)
+	types       []kernels.DType
+	bias        bool
+}
+
+func matMulNT(r *run) {
+	r.products(product{
+		left:  func(m, _, k int) (int, int) { return m, k },
+		right: func(_, n, k int) (int, int) { return n, k },
+		call:  func(o *kernels.Ops) func(dst, a, b kernels.Mat, opt kernels.MatMul) { return o.MatMulNT },
+		types: weights, bias: true,
+	})
+}
+
+func matMulNN(r *run) {
+	r.products(product{
+		left:  func(m, _, k int) (int, int) { return m, k },
+		right: func(_, n, k int) (int, int) { return k, n },
+		call:  func(o *kernels.Ops) func(dst, a, b kernels.Mat, opt kernels.MatMul) { return o.MatMulNN },
+		types: weights, bias: true,
+	})
+}
+
+func matMulTN(r *run) {
+	r.products(product{
+		left:  func(m, _, k int) (int, int) { return k, m },
+		right: func(_, n, k int) (int, int) { return k, n },
+		call:  func(o *kernels.Ops) func(dst, a, b kernels.Mat, opt kernels.MatMul) { return o.MatMulTN },
+		types: []kernels.DType{kernels.F32},
+	})
+}
+
+// products runs shapes around the sizes of register tiles, skinny ones and blocks of several cache sizes.
+func (r *run) products(p product) {
+	sizes := [][3]int{{0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 1, 1}, {70, 130, 600}, {33, 1025, 67}, {130, 96, 256}}
+	for i, w := range widths {
+		sizes = append(sizes, [3]int{1 + i%18, w, widths[(i*7+3)%len(widths)]}, [3]int{w, 1 + i*5%37, 1 + i*11%70})
+	}
+	for i, s := range sizes {
+		for _, t := range p.types {
+			opt := kernels.MatMul{Accumulate: i%3 == 1, Precision: kernels.Precision(i / 2 % 2)}
+			r.product(p, s, t, opt, p.bias && i%2 == 0, uniform)
+		}
+	}
+	for _, t := range p.types {
+		r.product(p, [3]int{5, 37, 70}, t, kernels.MatMul{}, false, sometimes(0.01, math.NaN()))
+		r.product(p, [3]int{19, 37, 70}, t, kernels.MatMul{}, false, sometimes(0.01, math.Inf(1)))
+	}
+	r.begin("bad shape")
+	a, b, dst := r.f32(3, 5), r.f32(3, 6), r.f32(4, 4)
+	r.panics("a product of disagreeing shapes", func(o *kernels.Ops, m view) { p.call(o)(m(dst), m(a), m(b), kernels.MatMul{}) })
+}
+
+// sometimes fills with v now and then, otherwise uniformly.
+func sometimes(p, v float64) fill {
+	return func(r *rand.Rand) float64 {
+		if r.Float64() < p {
+			return v
+		}
+		return uniform(r)
+	}
+}
+
+func (r *run) product(p product, s [3]int, t kernels.DType, opt kernels.MatMul, bias bool, f fill) {
+	r.tb.Helper()
+	m, n, k := s[0], s[1], s[2]
+	r.begin("m=%d n=%d k=%d %s accumulate=%t bias=%t %s", m, n, k, t, opt.Accumulate, bias, opt.Precision)
+	ar, ac := p.left(m, n, k)
+	br, bc := p.right(m, n, k)
+	a, b, dst := r.mat(kernels.F32, ar, ac, f), r.mat(t, br, bc, uniform), r.f32(m, n)
+	var row *operand
+	if bias {
+		row = r.mat(t, 1, n, uniform)
+	}
+	r.do(func(o *kernels.Ops, at view) {
+		opt := opt
+		opt.Bias = at(row)
+		p.call(o)(at(dst), at(a), at(b), opt)
+	}, dst)
+	r.check(dst, productTolerance(k, t, opt.Precision))
+}
+
+// productTolerance: factors are below 1, so a sum of k products rounded in float32 in any order is off by about
+// 2^-24·k at worst and √k of that usually; 8 roundings per √k leave room for the largest of many thousand elements.
+// Fast may round an activation to 8 bits of mantissa, where the weight is BF16.
+func productTolerance(k int, t kernels.DType, p kernels.Precision) tolerance {
+	ulp := 0x1p-24
+	if p == kernels.Fast && t == kernels.BF16 {
+		ulp = 0x1p-10
+	}
+	return tolerance{abs: 8*ulp*math.Sqrt(float64(k)) + 0x1p-23, rel: 0x1p-23}
+}
