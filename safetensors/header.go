@@ -196,7 +196,7 @@ func shapeValue(s *scanner) ([]int64, error) {
 	if s.peek() != '[' {
 		return nil, s.fail(ErrEntry, "shape is not an array")
 	}
-	shape := []int64{}
+	shape := make([]int64, 0, 4)
 	err := s.array(func() error {
 		dim, err := s.whole(ErrEntry, ErrShapeOverflow)
 		shape = append(shape, dim)

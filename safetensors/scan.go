@@ -1,7 +1,7 @@
 package safetensors
 
 import (
-	"strconv"
+	"math"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -138,7 +138,7 @@ func (s *scanner) str() (string, error) {
 		switch c := s.text[s.pos]; {
 		case c == '"':
 			s.pos++
-			return string(s.text[start : s.pos-1]), nil
+			return intern(s.text[start : s.pos-1]), nil
 		case c == '\\':
 			return s.escaped(start)
 		case c < ' ':
@@ -147,6 +147,25 @@ func (s *scanner) str() (string, error) {
 		s.pos++
 	}
 	return "", s.unexpected("the end of a string")
+}
+
+// intern makes a string of b, without allocating for the words that every entry has.
+func intern(b []byte) string {
+	switch string(b) {
+	case "dtype":
+		return "dtype"
+	case "shape":
+		return "shape"
+	case "data_offsets":
+		return "data_offsets"
+	case "BF16":
+		return "BF16"
+	case "F16":
+		return "F16"
+	case "F32":
+		return "F32"
+	}
+	return string(b)
 }
 
 // escaped reads on in a string that began at start and has a backslash at pos.
@@ -244,16 +263,20 @@ func (s *scanner) whole(malformed, tooLarge error) (int64, error) {
 	if err := s.number(); err != nil {
 		return 0, err
 	}
-	digits := string(s.text[start:s.pos])
+	literal := s.text[start:s.pos]
 	s.pos = start
-	if strings.ContainsAny(digits, "-.eE") {
-		return 0, s.fail(malformed, "%s where a whole number is expected", clip(digits))
+	var n int64
+	for _, c := range literal {
+		digit := int64(c - '0')
+		if c < '0' || c > '9' {
+			return 0, s.fail(malformed, "%s where a whole number is expected", clip(string(literal)))
+		}
+		if n > (math.MaxInt64-digit)/10 {
+			return 0, s.fail(tooLarge, "%s", clip(string(literal)))
+		}
+		n = n*10 + digit
 	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil {
-		return 0, s.fail(tooLarge, "%s", clip(digits))
-	}
-	s.pos = start + len(digits)
+	s.pos = start + len(literal)
 	return n, nil
 }
 
