@@ -7,7 +7,7 @@ import "golang.org/x/sys/cpu"
 // detect reads the processor's instruction sets, less those that the comma-separated list switches off.
 func detect(disable string) features {
 	x := cpu.X86
-	f := features{avx2: x.HasAVX2 && x.HasFMA}
+	f := features{avx2: x.HasAVX2 && x.HasFMA && x.HasF16C}
 	f.avx512 = f.avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
 	f.avx512bf16 = f.avx512 && x.HasAVX512BF16
 	f.amx = f.avx512bf16 && x.HasAMXTile && x.HasAMXBF16 && enableAMX()

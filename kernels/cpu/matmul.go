@@ -2,76 +2,91 @@ package cpu
 
 import "github.com/modelcompress/compress/kernels"
 
+// matmuls are the matrix products of one device.
+//
+// A product takes one of two ways. Few rows (up to skinnyRows) read the weight once, as it lies in memory, and keep one
+// sum per register: such products are bound by memory. The others cut both operands into blocks, bring these into panel
+// order and multiply panels with a micro-kernel. Every element of a product is computed by one kernel in one order, given
+// by the shapes, the types and the precision, so the number of threads does not show in the result.
+//
+// Exact products carry F32 accuracy: on processors with AMX, both operands are cut into three bfloat16 parts whose
+// products are exact, and products below 2^-24 of an element's largest are left out; blocks whose magnitudes the parts
+// cannot carry (NaN, infinities, near overflow, below 2^-90) take the F32 kernel. Kernels on bfloat16 count parts and
+// weights below 2^-126 as zero.
+type matmuls struct {
+	d  *Device
+	ks kernelSet
+}
+
 // matmulOps fills in the matrix products.
 func (d *Device) matmulOps(o *kernels.Ops) {
-	o.MatMulNT = d.matMulNT
-	o.MatMulNN = d.matMulNN
-	o.MatMulTN = d.matMulTN
+	m := &matmuls{d: d, ks: matmulKernels(d.isa)}
+	o.MatMulNT = m.nt
+	o.MatMulNN = m.nn
+	o.MatMulTN = m.tn
 }
 
-// matMulNT computes dst[i,j] = Σ_p x[i,p]·w[j,p] (+ bias[j], + dst[i,j]).
-func (d *Device) matMulNT(dst, x, w kernels.Mat, o kernels.MatMul) {
+// nt computes dst[i,j] = Σ_p x[i,p]·w[j,p] (+ bias[j], + dst[i,j]).
+func (m *matmuls) nt(dst, x, w kernels.Mat, o kernels.MatMul) {
 	checkMatMul(dst, o, x.Rows, w.Rows, x.Cols, w.Cols)
-	d.parallel(w.Rows, func(j int) {
-		wr := make([]float32, w.Cols)
-		widenRow(wr, w, j)
-		for i := range x.Rows {
-			var s float32
-			for p, v := range x.RowF32(i) {
-				s += v * wr[p]
-			}
-			putSum(dst, i, j, s, o)
-		}
-	})
+	checkTypes(dst, x, w)
+	switch {
+	case dst.Len() == 0:
+	case x.Cols == 0:
+		emptyProduct(dst, o)
+	case x.Rows <= skinnyRows:
+		m.skinnyNT(dst, x, w, o)
+	default:
+		m.panels(dst, operand{Mat: x}, operand{Mat: w}, x.Cols, o)
+	}
 }
 
-// matMulNN computes dst[i,j] = Σ_p x[i,p]·w[p,j] (+ bias[j], + dst[i,j]).
-func (d *Device) matMulNN(dst, x, w kernels.Mat, o kernels.MatMul) {
+// nn computes dst[i,j] = Σ_p x[i,p]·w[p,j] (+ bias[j], + dst[i,j]).
+func (m *matmuls) nn(dst, x, w kernels.Mat, o kernels.MatMul) {
 	checkMatMul(dst, o, x.Rows, w.Cols, x.Cols, w.Rows)
-	d.parallel(x.Rows, func(i int) {
-		sum, wr := make([]float32, w.Cols), make([]float32, w.Cols)
-		for p, v := range x.RowF32(i) {
-			widenRow(wr, w, p)
-			for j := range sum {
-				sum[j] += v * wr[j]
-			}
-		}
-		for j, s := range sum {
-			putSum(dst, i, j, s, o)
-		}
-	})
+	checkTypes(dst, x, w)
+	switch {
+	case dst.Len() == 0:
+	case x.Cols == 0:
+		emptyProduct(dst, o)
+	case x.Rows <= skinnyRows:
+		m.skinnyNN(dst, x, w, o)
+	default:
+		m.panels(dst, operand{Mat: x}, operand{Mat: w, kMajor: true}, x.Cols, o)
+	}
 }
 
-// matMulTN computes dst[i,j] = Σ_p a[p,i]·b[p,j] (+ dst[i,j]).
-func (d *Device) matMulTN(dst, a, b kernels.Mat, o kernels.MatMul) {
+// tn computes dst[i,j] = Σ_p a[p,i]·b[p,j] (+ bias[j], + dst[i,j]).
+func (m *matmuls) tn(dst, a, b kernels.Mat, o kernels.MatMul) {
 	checkMatMul(dst, o, a.Cols, b.Cols, a.Rows, b.Rows)
-	d.parallel(a.Cols, func(i int) {
-		sum := make([]float32, b.Cols)
-		for p := range a.Rows {
-			v := a.RowF32(p)[i]
-			for j, y := range b.RowF32(p) {
-				sum[j] += v * y
-			}
-		}
-		for j, s := range sum {
-			putSum(dst, i, j, s, o)
-		}
-	})
+	checkTypes(dst, a, b)
+	switch {
+	case dst.Len() == 0:
+	case a.Rows == 0:
+		emptyProduct(dst, o)
+	default:
+		m.panels(dst, operand{Mat: a, kMajor: true}, operand{Mat: b, kMajor: true}, a.Rows, o)
+	}
 }
 
-func putSum(dst kernels.Mat, i, j int, s float32, o kernels.MatMul) {
-	if !o.Bias.IsZero() {
-		s += weightAt(o.Bias, 0, j)
+// emptyProduct is a product over an inner size of zero.
+func emptyProduct(dst kernels.Mat, o kernels.MatMul) {
+	for i := range dst.Rows {
+		row := dst.RowF32(i)
+		if !o.Accumulate {
+			clear(row)
+		}
+		addBias(row, o.Bias, 0)
 	}
-	if o.Accumulate {
-		s += dst.RowF32(i)[j]
-	}
-	dst.RowF32(i)[j] = s
 }
 
-func widenRow(dst []float32, w kernels.Mat, i int) {
-	for j := range dst {
-		dst[j] = weightAt(w, i, j)
+// addBias adds elements j, j+1, … of a bias, which may be absent, to row.
+func addBias(row []float32, bias kernels.Mat, j int) {
+	if bias.IsZero() {
+		return
+	}
+	for i := range row {
+		row[i] += weightAt(bias, 0, j+i)
 	}
 }
 
@@ -81,10 +96,8 @@ func weightAt(w kernels.Mat, i, j int) float32 {
 		return w.RowF32(i)[j]
 	case kernels.BF16:
 		return kernels.FromBF16(w.RowU16(i)[j])
-	case kernels.F16:
-		return kernels.FromF16(w.RowU16(i)[j])
 	}
-	panic("cpu: weight is not F32, BF16 or F16")
+	return kernels.FromF16(w.RowU16(i)[j])
 }
 
 func checkMatMul(dst kernels.Mat, o kernels.MatMul, m, n, kx, kw int) {
@@ -94,7 +107,37 @@ func checkMatMul(dst kernels.Mat, o kernels.MatMul, m, n, kx, kw int) {
 	if dst.Rows != m || dst.Cols != n {
 		panic("cpu: destination of a matrix product has the wrong shape")
 	}
-	if !o.Bias.IsZero() && (o.Bias.Rows != 1 || o.Bias.Cols != n) {
+	if o.Bias.IsZero() {
+		return
+	}
+	if o.Bias.Rows != 1 || o.Bias.Cols != n {
 		panic("cpu: bias of a matrix product has the wrong shape")
+	}
+	checkWeight(o.Bias)
+}
+
+func checkTypes(dst, x, w kernels.Mat) {
+	if dst.DType() != kernels.F32 || x.DType() != kernels.F32 {
+		panic("cpu: activations of a matrix product are not F32")
+	}
+	checkWeight(w)
+	checkInside(dst)
+	checkInside(x)
+}
+
+func checkWeight(w kernels.Mat) {
+	if t := w.DType(); t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
+		panic("cpu: weight is not F32, BF16 or F16")
+	}
+	checkInside(w)
+}
+
+// checkInside guards the kernels, which do not check bounds, against a view that leaves its buffer.
+func checkInside(m kernels.Mat) {
+	if m.Rows == 0 || m.Cols == 0 {
+		return
+	}
+	if m.Off < 0 || m.Cols < 0 || m.Rows < 0 || m.Rows > 1 && m.Stride < m.Cols || m.Off+(m.Rows-1)*m.Stride+m.Cols > m.Buf.Len {
+		panic("cpu: matrix view leaves its buffer")
 	}
 }

@@ -1,0 +1,3 @@
+module github.com/modelcompress/compress/kernels/_gen
+
+go 1.26.0

@@ -1,0 +1,203 @@
+package main
+
+// transposer describes one transposing kernel.
+type transposer struct {
+	name        string
+	rows, lanes int    // source rows taken together; 128-bit lanes of a register
+	reg         string // register name prefix
+}
+
+// writePack writes the kernels that bring operands into panel order.
+func writePack(f *file) {
+	writeTranspose(f, transposer{"pack16AVX512", 16, 4, "Z"})
+	writeTranspose(f, transposer{"pack12AVX512", 12, 4, "Z"})
+	writeTranspose(f, transposer{"pack8AVX2", 8, 2, "Y"})
+	writeTranspose(f, transposer{"pack6AVX2", 6, 2, "Y"})
+	writePairRows(f)
+	writePeak16(f)
+	for _, isa := range []widenISA{avx512Widen, avx2Widen} {
+		for _, t := range []string{"BF16", "F16"} {
+			writeWiden(f, isa, t)
+		}
+	}
+}
+
+// writeTranspose writes a kernel that turns 32-bit units of a few rows into columns. Every register holds the same 128-bit
+// chunk of rows r, r+4, r+8, …, one per lane, so that four registers need one 4×4 transposition within their lanes.
+func writeTranspose(f *file, t transposer) {
+	f.doc(`func %s(p *packArgs)
+
+dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units, %d rows i, 16 columns c, p.n blocks q of 16 columns; step, pitch
+and stride are in bytes. It assumes that p.n > 0.`, t.name, t.rows)
+	f.raw("TEXT ·" + t.name + "(SB), NOSPLIT, $0-8")
+	f.op("MOVQ p+0(FP), DI")
+	for i, r := range []string{"AX", "DX", "CX", "SI", "R8", "R9"} { // dst, src, n, step, pitch, stride
+		f.op("MOVQ %d(DI), %s", i*8, r)
+	}
+	f.op("LEAQ (R9)(R9*2), R10")
+	bases := []string{"DX", "R11", "R12", "R13"}
+	for g := 1; g*4 < t.rows; g++ {
+		f.op("LEAQ (%s)(R9*4), %s", bases[g-1], bases[g])
+	}
+	t.storeMask(f)
+	f.label("block")
+	f.op("MOVQ AX, BX")
+	for chunk := range 4 {
+		t.chunk(f, chunk, bases)
+	}
+	for g := 0; g*4 < t.rows; g++ {
+		f.op("ADDQ $64, %s", bases[g])
+	}
+	f.op("ADDQ SI, AX")
+	f.op("DECQ CX")
+	f.op("JNZ block")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// storeMask prepares the mask of a row of dst that is not a whole register.
+func (t transposer) storeMask(f *file) {
+	switch t.rows {
+	case 12:
+		f.op("MOVL $0xfff, DI")
+		f.op("KMOVW DI, K1")
+	case 6:
+		f.op("VPCMPEQD Y15, Y15, Y15")
+		f.op("VPXOR Y14, Y14, Y14")
+		f.op("VPBLENDD $0xc0, Y14, Y15, Y15")
+	}
+}
+
+// chunk transposes 4 columns: registers 0 to 3 are loaded, 4 to 7 hold interleaved rows, 8 to 11 the columns.
+func (t transposer) chunk(f *file, chunk int, bases []string) {
+	index := []string{"", "(R9*1)", "(R9*2)", "(R10*1)"}
+	for r := range 4 {
+		f.op("VMOVUPS %d(DX)%s, X%d", chunk*16, index[r], r)
+		if 4+r < t.rows {
+			f.op("VINSERTF128 $1, %d(%s)%s, Y%d, Y%d", chunk*16, bases[1], index[r], r, r)
+		}
+		for lane := 2; lane < t.lanes && lane*4+r < t.rows; lane++ {
+			f.op("VINSERTF32X4 $%d, %d(%s)%s, Z%d, Z%d", lane, chunk*16, bases[lane], index[r], r, r)
+		}
+	}
+	z := t.reg
+	for pair := range 2 {
+		f.op("VUNPCKLPS %s%d, %s%d, %s%d", z, 2*pair+1, z, 2*pair, z, 4+2*pair)
+		f.op("VUNPCKHPS %s%d, %s%d, %s%d", z, 2*pair+1, z, 2*pair, z, 5+2*pair)
+	}
+	for c := range 4 {
+		op := "VUNPCKLPD"
+		if c%2 == 1 {
+			op = "VUNPCKHPD"
+		}
+		f.op("%s %s%d, %s%d, %s%d", op, z, 6+c/2, z, 4+c/2, z, 8+c)
+	}
+	for c := range 4 {
+		switch t.rows {
+		case 12:
+			f.op("VMOVUPS Z%d, K1, (BX)", 8+c)
+		case 6:
+			f.op("VMASKMOVPS Y%d, Y15, (BX)", 8+c)
+		default:
+			f.op("VMOVUPS %s%d, (BX)", z, 8+c)
+		}
+		f.op("ADDQ R8, BX")
+	}
+}
+
+// writePeak16 writes the search for the largest magnitude of 16-bit floats.
+func writePeak16(f *file) {
+	f.doc(`func peak16AVX512(p *uint16, n int) uint16
+
+Returns the largest p[i]&0x7fff of n elements, a multiple of 32 greater than 0.`)
+	f.raw("TEXT ·peak16AVX512(SB), NOSPLIT, $0-18")
+	f.op("MOVQ p+0(FP), AX")
+	f.op("MOVQ n+8(FP), CX")
+	f.op("VPTERNLOGD $255, Z31, Z31, Z31")
+	f.op("VPSRLW $1, Z31, Z31")
+	f.op("VPXORQ Z0, Z0, Z0")
+	f.label("loop")
+	f.op("VPANDD (AX), Z31, Z1")
+	f.op("VPMAXUW Z1, Z0, Z0")
+	f.op("ADDQ $64, AX")
+	f.op("SUBQ $32, CX")
+	f.op("JNZ loop")
+	f.op("VEXTRACTI64X4 $1, Z0, Y1")
+	f.op("VPMAXUW Y1, Y0, Y0")
+	f.op("VEXTRACTI128 $1, Y0, X1")
+	f.op("VPMAXUW X1, X0, X0")
+	f.op("VPCMPEQD X1, X1, X1")
+	f.op("VPXOR X1, X0, X0")
+	f.op("VPHMINPOSUW X0, X0")
+	f.op("VPXOR X1, X0, X0")
+	f.op("VMOVD X0, AX")
+	f.op("MOVW AX, ret+16(FP)")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// writePairRows writes the kernel that pairs two rows of 16-bit elements.
+func writePairRows(f *file) {
+	f.doc(`func pairRowsAVX512(dst *uint32, lo, hi *uint16, n int)
+
+dst[j] = lo[j] | hi[j]<<16 for n ≤ 16 elements; the rest of 16 is set to zero.`)
+	f.raw("TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-32")
+	f.op("MOVQ dst+0(FP), AX")
+	f.op("MOVQ lo+8(FP), DX")
+	f.op("MOVQ hi+16(FP), BX")
+	f.op("MOVQ n+24(FP), CX")
+	f.op("MOVQ $1, DI")
+	f.op("SHLQ CX, DI")
+	f.op("DECQ DI")
+	f.op("KMOVW DI, K1")
+	f.op("VMOVDQU16.Z (DX), K1, Y0")
+	f.op("VMOVDQU16.Z (BX), K1, Y1")
+	f.op("VPMOVZXWD Y0, Z0")
+	f.op("VPMOVZXWD Y1, Z1")
+	f.op("VPSLLD $16, Z1, Z1")
+	f.op("VPORD Z1, Z0, Z0")
+	f.op("VMOVDQU32 Z0, (AX)")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// widenISA is one instruction set of the widening kernels.
+type widenISA struct {
+	name, reg, half string
+	lanes           int
+}
+
+var (
+	avx512Widen = widenISA{"AVX512", "Z", "Y", 16}
+	avx2Widen   = widenISA{"AVX2", "Y", "X", 8}
+)
+
+// load emits a widening load of one register of 16-bit elements; from is a memory operand or a half register.
+func (w widenISA) load(f *file, typ, from string, reg int) {
+	if typ == "F16" {
+		f.op("VCVTPH2PS %s, %s%d", from, w.reg, reg)
+		return
+	}
+	f.op("VPMOVZXWD %s, %s%d", from, w.reg, reg)
+	f.op("VPSLLD $16, %s%d, %s%d", w.reg, reg, w.reg, reg)
+}
+
+func writeWiden(f *file, w widenISA, typ string) {
+	name := "widen" + typ + w.name
+	f.doc(`func %s(dst *float32, src *uint16, n int)
+
+dst[i] = src[i] widened, for n elements, a multiple of %d greater than 0.`, name, w.lanes)
+	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-24")
+	f.op("MOVQ dst+0(FP), AX")
+	f.op("MOVQ src+8(FP), DX")
+	f.op("MOVQ n+16(FP), CX")
+	f.label("loop")
+	w.load(f, typ, "(DX)", 0)
+	f.op("VMOVUPS %s0, (AX)", w.reg)
+	f.op("ADDQ $%d, DX", w.lanes*2)
+	f.op("ADDQ $%d, AX", w.lanes*4)
+	f.op("SUBQ $%d, CX", w.lanes)
+	f.op("JNZ loop")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}

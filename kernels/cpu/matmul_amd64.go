@@ -1,0 +1,237 @@
+//go:build !noasm
+
+package cpu
+
+import "unsafe"
+
+// matmulKernels picks the best kernels that the instruction sets allow.
+func matmulKernels(f features) kernelSet {
+	switch {
+	case f.avx512:
+		return avx512Kernels(f)
+	case f.avx2:
+		return avx2Kernels
+	}
+	return portableKernels
+}
+
+func avx512Kernels(f features) kernelSet {
+	s := kernelSet{
+		exact: tileKernel{rows: 12, cols: 32, depth: 256, run: gemmF32AVX512},
+		packA: pack12AVX512, packB: pack16AVX512, group: 16,
+		widenBF16: widenBF16AVX512, widenF16: widenF16AVX512, lanes: 16, masked: true,
+		dotF32:  []func(*dotArgs){dotF32AVX512x1, dotF32AVX512x2, dotF32AVX512x3, dotF32AVX512x4},
+		dotBF16: []func(*dotArgs){dotBF16AVX512x1, dotBF16AVX512x2, dotBF16AVX512x3, dotBF16AVX512x4},
+		dotF16:  []func(*dotArgs){dotF16AVX512x1, dotF16AVX512x2, dotF16AVX512x3, dotF16AVX512x4},
+		axpyF32: axpyF32AVX512, axpyBF16: axpyBF16AVX512, axpyF16: axpyF16AVX512,
+	}
+	if f.avx512bf16 {
+		s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
+		s.split, s.pairRows, s.peak16 = splitBF16AVX512, pairRowsAVX512, peak16AVX512
+	}
+	if f.amx {
+		s.fastBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 1, bParts: 1, run: gemmAMX1}
+		s.exactBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 3, bParts: 1, run: gemmAMX3}
+		s.split32 = tileKernel{rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 3, run: gemmAMX6}
+	}
+	return s
+}
+
+var avx2Kernels = kernelSet{
+	exact: tileKernel{rows: 6, cols: 16, depth: 256, run: gemmF32AVX2},
+	packA: pack6AVX2, packB: pack8AVX2, group: 8,
+	widenBF16: widenBF16AVX2, widenF16: widenF16AVX2, lanes: 8,
+	dotF32:  []func(*dotArgs){dotF32AVX2x1, dotF32AVX2x2},
+	dotBF16: []func(*dotArgs){dotBF16AVX2x1, dotBF16AVX2x2},
+	dotF16:  []func(*dotArgs){dotF16AVX2x1, dotF16AVX2x2},
+	axpyF32: axpyF32AVX2, axpyBF16: axpyBF16AVX2, axpyF16: axpyF16AVX2,
+}
+
+// gemmF32AVX512 multiplies 12×32 tiles; see portableTile for the loop.
+//
+//go:noescape
+func gemmF32AVX512(t *tileArgs)
+
+// gemmF32AVX2 multiplies 6×16 tiles; see portableTile for the loop.
+//
+//go:noescape
+func gemmF32AVX2(t *tileArgs)
+
+// gemmPairAVX512 multiplies 12×32 tiles of bfloat16 pairs with VDPBF16PS.
+//
+//go:noescape
+func gemmPairAVX512(t *tileArgs)
+
+// gemmAMX1 multiplies 32×32 tiles of bfloat16.
+//
+//go:noescape
+func gemmAMX1(t *tileArgs)
+
+// gemmAMX3 multiplies 32×32 tiles: a in three bfloat16 parts, b in one.
+//
+//go:noescape
+func gemmAMX3(t *tileArgs)
+
+// gemmAMX6 multiplies 32×32 tiles: a and b in three bfloat16 parts, six of the nine products.
+//
+//go:noescape
+func gemmAMX6(t *tileArgs)
+
+// pack16AVX512 transposes 16 rows of 32-bit units; see packArgs.
+//
+//go:noescape
+func pack16AVX512(p *packArgs)
+
+// pack12AVX512 transposes 12 rows of 32-bit units; see packArgs.
+//
+//go:noescape
+func pack12AVX512(p *packArgs)
+
+// pack8AVX2 transposes 8 rows of 32-bit units; see packArgs.
+//
+//go:noescape
+func pack8AVX2(p *packArgs)
+
+// pack6AVX2 transposes 6 rows of 32-bit units; see packArgs.
+//
+//go:noescape
+func pack6AVX2(p *packArgs)
+
+// splitBF16AVX512 rounds or splits floats to bfloat16; see splitArgs.
+//
+//go:noescape
+func splitBF16AVX512(s *splitArgs)
+
+// pairRowsAVX512 computes dst[j] = lo[j] | hi[j]<<16 for n ≤ 16 elements and zeroes the rest of 16.
+//
+//go:noescape
+func pairRowsAVX512(dst *uint32, lo, hi *uint16, n int)
+
+// peak16AVX512 returns the largest p[i]&0x7fff of n elements, a multiple of 32 greater than 0.
+//
+//go:noescape
+func peak16AVX512(p *uint16, n int) uint16
+
+// The widening kernels compute dst[i] = src[i] for n elements, a multiple of the register size greater than 0.
+
+//go:noescape
+func widenBF16AVX512(dst *float32, src *uint16, n int)
+
+//go:noescape
+func widenF16AVX512(dst *float32, src *uint16, n int)
+
+//go:noescape
+func widenBF16AVX2(dst *float32, src *uint16, n int)
+
+//go:noescape
+func widenF16AVX2(dst *float32, src *uint16, n int)
+
+// The dot kernels multiply four rows of w with one to four rows of x; see dotArgs.
+
+//go:noescape
+func dotF32AVX512x1(d *dotArgs)
+
+//go:noescape
+func dotF32AVX512x2(d *dotArgs)
+
+//go:noescape
+func dotF32AVX512x3(d *dotArgs)
+
+//go:noescape
+func dotF32AVX512x4(d *dotArgs)
+
+//go:noescape
+func dotF32AVX2x1(d *dotArgs)
+
+//go:noescape
+func dotF32AVX2x2(d *dotArgs)
+
+//go:noescape
+func dotBF16AVX512x1(d *dotArgs)
+
+//go:noescape
+func dotBF16AVX512x2(d *dotArgs)
+
+//go:noescape
+func dotBF16AVX512x3(d *dotArgs)
+
+//go:noescape
+func dotBF16AVX512x4(d *dotArgs)
+
+//go:noescape
+func dotBF16AVX2x1(d *dotArgs)
+
+//go:noescape
+func dotBF16AVX2x2(d *dotArgs)
+
+//go:noescape
+func dotF16AVX512x1(d *dotArgs)
+
+//go:noescape
+func dotF16AVX512x2(d *dotArgs)
+
+//go:noescape
+func dotF16AVX512x3(d *dotArgs)
+
+//go:noescape
+func dotF16AVX512x4(d *dotArgs)
+
+//go:noescape
+func dotF16AVX2x1(d *dotArgs)
+
+//go:noescape
+func dotF16AVX2x2(d *dotArgs)
+
+// The axpy kernels add four scaled rows of w to a row of sums; see axpyArgs.
+
+//go:noescape
+func axpyF32AVX512(a *axpyArgs)
+
+//go:noescape
+func axpyBF16AVX512(a *axpyArgs)
+
+//go:noescape
+func axpyF16AVX512(a *axpyArgs)
+
+//go:noescape
+func axpyF32AVX2(a *axpyArgs)
+
+//go:noescape
+func axpyBF16AVX2(a *axpyArgs)
+
+//go:noescape
+func axpyF16AVX2(a *axpyArgs)
+
+// peakFMAAVX512 runs n rounds of 24 independent multiply-adds of 16 lanes.
+//
+//go:noescape
+func peakFMAAVX512(n int)
+
+// peakFMAAVX2 runs n rounds of 12 independent multiply-adds of 8 lanes.
+//
+//go:noescape
+func peakFMAAVX2(n int)
+
+// readStreamAVX2 reads n bytes, a multiple of 1024 greater than 0, and returns a value that depends on them.
+//
+//go:noescape
+func readStreamAVX2(p *byte, n int) uint64
+
+// peakKernel returns the kernel that only multiplies and adds, and the floating-point operations of one round.
+func peakKernel(f features) (run func(int), flops int) {
+	switch {
+	case f.avx512:
+		return peakFMAAVX512, 24 * 16 * 2
+	case f.avx2:
+		return peakFMAAVX2, 12 * 8 * 2
+	}
+	return peakPortable, portablePeakFlops
+}
+
+// readStream reads n bytes, a multiple of 1024 greater than 0.
+func readStream(f features, p unsafe.Pointer, n int) uint64 {
+	if f.avx2 {
+		return readStreamAVX2((*byte)(p), n)
+	}
+	return readStreamPortable(unsafe.Slice((*uint64)(p), n/8))
+}

@@ -1,0 +1,97 @@
+package cpu
+
+import "unsafe"
+
+// layout says how a packed panel is ordered.
+type layout uint8
+
+const (
+	// panelFloats: [p][row] float32.
+	panelFloats layout = iota
+	// panelPairs: [p/2][row] pairs of bfloat16, the even p in the low half.
+	panelPairs
+	// panelTiles: [p/32][part][half] AMX tiles; a half is 16 rows. A tile of the left operand is [16 rows][32 p], one of the
+	// right operand [16 pairs of p][16 rows].
+	panelTiles
+)
+
+// tileKernel is a micro-kernel with the shape of its register tile and of its panels.
+type tileKernel struct {
+	rows, cols     int // of the register tile
+	depth          int // longest inner size of one packed block, a multiple of 32
+	layout         layout
+	aParts, bParts int // bfloat16 parts that an operand is split into; 0 for float32
+	run            func(*tileArgs)
+}
+
+// kernelSet holds the kernels of one choice of instruction sets. Optional tile kernels have a nil run.
+type kernelSet struct {
+	exact     tileKernel // float32 products
+	fastBF16  tileKernel // bfloat16 products of rounded activations
+	exactBF16 tileKernel // bfloat16 weights, activations in three parts
+	split32   tileKernel // both operands in three parts
+
+	packA, packB func(*packArgs) // transpose exact.rows and group rows; nil: in Go
+	group        int             // rows that packB takes together
+
+	split    func(*splitArgs)
+	pairRows func(dst *uint32, lo, hi *uint16, n int)
+	peak16   func(p *uint16, n int) uint16
+
+	widenBF16, widenF16 func(dst *float32, src *uint16, n int) // nil: in Go
+	lanes               int                                    // n of widen, dot and axpy is a multiple of this
+	masked              bool                                   // dot takes a tail below lanes
+
+	dotF32, dotBF16, dotF16    []func(*dotArgs) // by rows of x, less 1; nil: in Go
+	axpyF32, axpyBF16, axpyF16 func(*axpyArgs)
+}
+
+// tileArgs are the operands of a micro-kernel. The assembly knows the offsets.
+type tileArgs struct {
+	a, b, c unsafe.Pointer
+	k       int // units: floats, pairs or steps of 32
+	ldc     int // bytes between two rows of c
+	panels  int // panels of a, whose rows of c follow each other
+	aStep   int // bytes between two panels of a; the AMX kernels take panels that follow each other
+	acc     int // 0 overwrites c, 1 adds to it
+}
+
+// packArgs are the operands of a transposition: dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units, rows i, 16
+// columns c and n blocks q of 16 columns; step, pitch and stride are in bytes. The assembly knows the offsets.
+type packArgs struct {
+	dst, src            unsafe.Pointer
+	n                   int
+	step, pitch, stride int
+}
+
+// splitArgs are the operands of a conversion to bfloat16 of n blocks of 32 floats: block i of part p goes to
+// dst + i·step + p·part bytes. Part 0 is the rounded value, the next ones what is left over, exactly. peak collects the
+// largest magnitude as float32 bits. The assembly knows the offsets.
+type splitArgs struct {
+	dst, src   unsafe.Pointer
+	n          int
+	step, part int
+	parts      int
+	peak       uint32
+	_          uint32
+}
+
+// dotArgs are the operands of a dot kernel: out[r·rows+i] = Σ_p w[r][p]·x[i][p] for four rows of w. The assembly knows the
+// offsets.
+type dotArgs struct {
+	w, x             unsafe.Pointer
+	out              unsafe.Pointer
+	wStride, xStride int // bytes
+	k, tail          int // elements in whole registers, and after them
+	prefetch         int // bytes ahead in w
+}
+
+// axpyArgs are the operands of an axpy kernel: sum[j] += Σ_r scale[r]·w[r][j] for four rows of w and n columns. The
+// assembly knows the offsets.
+type axpyArgs struct {
+	sum, w   unsafe.Pointer
+	wStride  int // bytes
+	n        int
+	prefetch int // bytes ahead in w
+	scale    [4]float32
+}

@@ -1,0 +1,80 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// peakRepeats is how often a figure of the machine is taken; the best one counts.
+const peakRepeats = 5
+
+// PeakF32 measures the processor's limit for float32 multiply-adds, in floating-point operations per second, with the given
+// number of threads (at least 1): the roof over the product's kernels. It takes some tens of milliseconds.
+func (d *Device) PeakF32(threads int) float64 {
+	const rounds = 1 << 19
+	run, flops := peakKernel(d.isa)
+	best := bestTime(threads, func(int) { run(rounds) })
+	return float64(rounds) * float64(flops) * float64(max(1, threads)) / best.Seconds()
+}
+
+// ReadBandwidth measures how fast the given number of threads (at least 1) read size bytes, in bytes per second: the roof
+// over products of few rows. It allocates size bytes, which should exceed the caches, and reads them a few times.
+func (d *Device) ReadBandwidth(size int64, threads int) float64 {
+	threads = max(1, threads)
+	share := max(1, int(size)/threads/1024) * 1024
+	memory := make([]uint64, share/8*threads)
+	for i := range memory {
+		memory[i] = uint64(i)
+	}
+	sums := make([]uint64, threads)
+	best := bestTime(threads, func(t int) {
+		sums[t] = readStream(d.isa, unsafe.Pointer(&memory[share/8*t]), share)
+	})
+	runtime.KeepAlive(memory)
+	return float64(share*threads) / best.Seconds()
+}
+
+// bestTime runs f(0) to f(threads-1) at the same time, several times, and returns the shortest time.
+func bestTime(threads int, f func(thread int)) time.Duration {
+	best := time.Duration(1<<63 - 1)
+	for range peakRepeats {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for t := 1; t < threads; t++ {
+			wg.Go(func() { f(t) })
+		}
+		f(0)
+		wg.Wait()
+		best = min(best, time.Since(start))
+	}
+	return max(best, 1)
+}
+
+// portablePeakFlops counts the floating-point operations of a round of peakPortable.
+const portablePeakFlops = 16
+
+// peakPortable runs n rounds of eight multiply-adds in Go.
+func peakPortable(n int) {
+	var s [8]float32
+	x := float32(n)
+	for range n {
+		for i := range s {
+			s[i] += x * x
+		}
+	}
+	runtime.KeepAlive(s)
+}
+
+// readStreamPortable sums the words of p in Go.
+func readStreamPortable(p []uint64) uint64 {
+	var a, b, c, d uint64
+	for ; len(p) >= 4; p = p[4:] {
+		a += p[0]
+		b += p[1]
+		c += p[2]
+		d += p[3]
+	}
+	return a + b + c + d
+}
