@@ -1,0 +1,172 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// class is a set of characters in a pattern: a union of categories, ranges, tables and other classes, perhaps cut by
+// others, perhaps negated. Negation comes last.
+type class struct {
+	ascii  [2]uint64 // the answer for ASCII; filled by seal
+	set    charSet
+	ranges []rune // pairs: first, last
+	tables []*unicode.RangeTable
+	union  []*class
+	and    []*class
+	fold   bool // letters match in either case
+	neg    bool
+}
+
+// seal computes the answers for ASCII; the class doesn't change afterwards.
+func (c *class) seal() *class {
+	for r := range rune(utf8.RuneSelf) {
+		if c.contains(r) {
+			c.ascii[r>>6] |= 1 << (r & 63)
+		}
+	}
+	return c
+}
+
+// has reports whether a sealed class holds r.
+func (c *class) has(r rune) bool {
+	if r < utf8.RuneSelf {
+		return c.ascii[r>>6]>>(r&63)&1 != 0
+	}
+	return c.contains(r)
+}
+
+func (c *class) contains(r rune) bool {
+	in := c.holds(r)
+	if c.fold && !in {
+		for f := unicode.SimpleFold(r); f != r && !in; f = unicode.SimpleFold(f) {
+			in = c.holds(f)
+		}
+	}
+	return in != c.neg
+}
+
+func (c *class) holds(r rune) bool {
+	if !c.member(r) {
+		return false
+	}
+	for _, a := range c.and {
+		if !a.contains(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *class) member(r rune) bool {
+	if c.set != 0 && c.set&classOf(r) != 0 {
+		return true
+	}
+	for i := 0; i < len(c.ranges); i += 2 {
+		if r >= c.ranges[i] && r <= c.ranges[i+1] {
+			return true
+		}
+	}
+	for _, t := range c.tables {
+		if unicode.Is(t, r) {
+			return true
+		}
+	}
+	for _, u := range c.union {
+		if u.contains(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// beyondASCII reports whether the class may hold characters that are not ASCII.
+func (c *class) beyondASCII() bool {
+	if c.neg || c.set != 0 || len(c.tables) > 0 || len(c.union) > 0 || c.fold {
+		return true
+	}
+	for i := 1; i < len(c.ranges); i += 2 {
+		if c.ranges[i] >= utf8.RuneSelf {
+			return true
+		}
+	}
+	return false
+}
+
+func rangeClass(pairs ...rune) *class { return &class{ranges: pairs} }
+
+// wordClass is \w of Oniguruma, which counts the digits ² ³ ¹ ¼ ½ ¾ of Latin-1 in.
+func wordClass() *class {
+	return &class{
+		set:    setL | setM | catNd | catNl | catPc,
+		ranges: []rune{0xB2, 0xB3, 0xB9, 0xB9, 0xBC, 0xBE}, tables: []*unicode.RangeTable{unicode.Other_Alphabetic},
+	}
+}
+
+// negated returns the complement of a class.
+func (c *class) negated() *class { return &class{union: []*class{c}, neg: true} }
+
+// shorthand returns the class of \d, \w, \s, \h and their complements; nil for another letter.
+func shorthand(letter byte) *class {
+	var c *class
+	switch letter | 0x20 {
+	case 'd':
+		c = &class{set: catNd}
+	case 'w':
+		c = wordClass()
+	case 's':
+		c = &class{set: setSpace}
+	case 'h':
+		c = rangeClass('0', '9', 'a', 'f', 'A', 'F')
+	default:
+		return nil
+	}
+	if letter < 'a' {
+		return c.negated()
+	}
+	return c
+}
+
+// namedClasses are the POSIX brackets, which are properties too.
+func namedClasses() map[string]*class {
+	alphabetic := &class{set: setL | catNl, tables: []*unicode.RangeTable{unicode.Other_Alphabetic}}
+	return map[string]*class{
+		"alpha": alphabetic, "alphabetic": alphabetic, "digit": {set: catNd},
+		"alnum": {set: catNd, union: []*class{alphabetic}},
+		"upper": {set: catLu, tables: []*unicode.RangeTable{unicode.Other_Uppercase}},
+		"lower": {set: catLl, tables: []*unicode.RangeTable{unicode.Other_Lowercase}},
+		"space": {set: setSpace}, "blank": {set: catZs, ranges: []rune{'\t', '\t'}},
+		"punct": {set: setP | setS}, "cntrl": {set: setCc}, "xdigit": shorthand('h'), "word": wordClass(),
+		"graph": {set: setSpace | setCc | catCs | catCn, neg: true}, "print": {set: setCc | catCs | catCn | catZl | catZp, neg: true},
+		"ascii": rangeClass(0, 0x7F), "any": rangeClass(0, unicode.MaxRune),
+		"letter": {set: setL}, "mark": {set: setM}, "number": {set: setN}, "punctuation": {set: setP},
+		"symbol": {set: setS}, "separator": {set: setZ}, "other": {set: setC}, "uppercaseletter": {set: catLu},
+		"lowercaseletter": {set: catLl}, "decimalnumber": {set: catNd}, "whitespace": {set: setSpace},
+	}
+}
+
+// property returns the class of \p{name}: a general category, a script, a property or a POSIX name.
+func property(name string) (*class, error) {
+	plain := func(s string) string {
+		return strings.ToLower(strings.NewReplacer("_", "", " ", "", "-", "").Replace(s))
+	}
+	key := plain(name)
+	for k, set := range categories() {
+		if plain(k) == key {
+			return &class{set: set}, nil
+		}
+	}
+	if c := namedClasses()[key]; c != nil {
+		return c, nil
+	}
+	for _, tables := range []map[string]*unicode.RangeTable{unicode.Scripts, unicode.Properties} {
+		for k, t := range tables {
+			if plain(k) == key {
+				return &class{tables: []*unicode.RangeTable{t}}, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: character property %q", ErrUnsupported, name)
+}

@@ -1,0 +1,206 @@
+package tokenizer
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// unknownPenalty is how far below the worst piece an unknown character scores.
+const unknownPenalty = 10
+
+// unigram segments a text into the pieces with the greatest sum of log-probabilities (Kudo 2018), by the Viterbi
+// algorithm over bytes.
+type unigram struct {
+	ids          map[string]int32
+	pieces       trie
+	scores       []float64
+	unk          int32 // -1: none
+	unkScore     float64
+	byteFallback bool
+	bytes        [256]int32
+}
+
+// pathNode is the best way to reach a place of the text.
+type pathNode struct {
+	score float64
+	start int32 // where the last piece begins; -1: not reached
+	id    int32
+}
+
+func buildUnigram(t *Tokenizer, n *node) (model, error) {
+	m := &unigram{unk: int32(n.integer("unk_id", -1, 0, maxText)), byteFallback: n.flag("byte_fallback", false)}
+	if err := m.readPieces(t, n); err != nil {
+		return nil, err
+	}
+	if int(m.unk) >= len(m.scores) {
+		return nil, fmt.Errorf("%w: unk_id %d in a vocabulary of %d", ErrTokenID, m.unk, len(m.scores))
+	}
+	for b := range m.bytes {
+		m.bytes[b] = lookup(m.ids, byteToken(byte(b)))
+	}
+	return m, n.err
+}
+
+// readPieces reads [["piece", score], …]; ids are positions. Of two equal pieces the later one counts.
+func (m *unigram) readPieces(t *Tokenizer, n *node) error {
+	v := n.fields["vocab"]
+	if v.absent() {
+		return fmt.Errorf("%w: no field \"vocab\"", ErrSyntax)
+	}
+	v.text = strings.Clone(v.text)
+	c := v.cursor()
+	t.ids = make(map[string]int32, strings.Count(v.text, "["))
+	least := math.Inf(1)
+	err := c.array(func() error {
+		text, score, err := readPiece(c)
+		if err != nil {
+			return err
+		}
+		id := int32(len(m.scores))
+		m.scores = append(m.scores, score)
+		t.tokens = append(t.tokens, token{text, tokenModel})
+		t.ids[text] = id
+		if text != "" {
+			m.pieces.insert(text, id)
+		}
+		least = min(least, score)
+		return nil
+	})
+	if err == nil && len(m.scores) == 0 {
+		err = fmt.Errorf("%w: empty", ErrVocab)
+	}
+	m.ids, m.unkScore = t.ids, least-unknownPenalty
+	return err
+}
+
+func readPiece(c *cursor) (text string, score float64, err error) {
+	i := 0
+	err = c.array(func() (err error) {
+		switch i++; i {
+		case 1:
+			text, err = c.str()
+		case 2:
+			score, err = c.float()
+		default:
+			err = c.fail("a piece has a text and a score")
+		}
+		return err
+	})
+	if err == nil && i != 2 {
+		err = c.fail("a piece has a text and a score")
+	}
+	if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
+		err = fmt.Errorf("%w: piece %q has the score %g", ErrVocab, text, score)
+	}
+	return text, score, err
+}
+
+func (m *unigram) tokenize(x *encoder, p piece) error {
+	if x.track {
+		return m.segment(x, p)
+	}
+	slot, hit := x.cache.slot(p.text)
+	if hit {
+		x.ids = append(x.ids, slot.ids[:slot.n]...)
+		return nil
+	}
+	n := len(x.ids)
+	if err := m.segment(x, p); err != nil {
+		return err
+	}
+	slot.put(p.text, x.ids[n:])
+	return nil
+}
+
+func (m *unigram) segment(x *encoder, p piece) error {
+	if err := m.forward(x, p.text); err != nil {
+		return err
+	}
+	return m.emitPath(x, p)
+}
+
+// forward finds the best way to every place of the text.
+func (m *unigram) forward(x *encoder, s string) error {
+	x.best = x.best[:0]
+	for range len(s) + 1 {
+		x.best = append(x.best, pathNode{start: -1})
+	}
+	for i := 0; i < len(s); {
+		size := runeLen(s, i)
+		base := x.best[i].score
+		single := false
+		node := int32(0)
+		for k := i; k < len(s); k++ {
+			if node = m.pieces.child(node, s[k]); node == 0 {
+				break
+			}
+			if v := m.pieces.values[node]; v != 0 {
+				x.best[k+1].reach(base+m.scores[v-1], i, v-1)
+				single = single || k+1 == i+size
+			}
+		}
+		if !single {
+			if m.unk < 0 {
+				return fmt.Errorf("%w: %q at byte %d", ErrNoUnknown, s[i:i+size], i)
+			}
+			x.best[i+size].reach(base+m.unkScore, i, m.unk)
+		}
+		i += size
+	}
+	return nil
+}
+
+// reach keeps a way to a place if it is better than what is known.
+func (n *pathNode) reach(score float64, start int, id int32) {
+	if n.start < 0 || score > n.score {
+		*n = pathNode{score, int32(start), id}
+	}
+}
+
+// emitPath walks back along the best way and adds its tokens; runs of unknown characters are one token.
+func (m *unigram) emitPath(x *encoder, p piece) error {
+	// The way is turned round in place: each node's id and start move to where its piece begins.
+	end := int32(len(p.text))
+	id, start := x.best[end].id, x.best[end].start
+	for end > 0 {
+		before := x.best[start]
+		x.best[start] = pathNode{start: end, id: id}
+		end, id, start = start, before.id, before.start
+	}
+	for i := 0; i < len(p.text); {
+		n := x.best[i]
+		end := int(n.start)
+		if n.id != m.unk || m.unk < 0 {
+			x.emit(n.id, p, i, end)
+			i = end
+			continue
+		}
+		for end < len(p.text) && x.best[end].id == m.unk {
+			end = int(x.best[end].start)
+		}
+		m.emitUnknown(x, p, i, end)
+		i = end
+	}
+	return nil
+}
+
+// emitUnknown adds what stands for a stretch outside the vocabulary: its bytes, or the unknown token.
+func (m *unigram) emitUnknown(x *encoder, p piece, a, b int) {
+	s := p.text[a:b]
+	if id, ok := m.ids[s]; ok {
+		x.emit(id, p, a, b)
+		return
+	}
+	whole := m.byteFallback
+	for i := 0; i < len(s) && whole; i++ {
+		whole = m.bytes[s[i]] >= 0
+	}
+	if !whole {
+		x.emit(m.unk, p, a, b)
+		return
+	}
+	for i := range len(s) {
+		x.emit(m.bytes[s[i]], p, a, b)
+	}
+}
