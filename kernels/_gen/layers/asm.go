@@ -92,10 +92,10 @@ func (f *file) fn(name, doc, result string, params ...param) {
 		off += p.size()
 		list = append(list, p.name+" "+p.typ)
 	}
-	off = (off + 7) &^ 7
 	decl := fmt.Sprintf("func %s%s(%s)", name, f.name, strings.Join(list, ", "))
 	if result != "" {
 		decl += " " + result
+		off = (off + 7) &^ 7
 		f.args["ret"] = off
 		off += 8
 		if result == "float32" {
