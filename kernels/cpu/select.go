@@ -62,14 +62,7 @@ func (s selector) row(mask []uint8, src keySource, i, drop int) {
 	defer scratch.giveBack()
 	keys := scratch.take(len(mask))
 	src.keys(keys, i, 0)
-	t, below := s.k.nth(keys, drop-1, scratch.take(len(mask)), scratch.take(len(mask)))
-	tied := s.k.above(mask, keys, t)
-	for j := len(mask) - 1; tied > drop-below; j-- { // more columns share the threshold than may go: keep the highest
-		if keys[j] == t {
-			mask[j] = 1
-			tied--
-		}
-	}
+	s.dropLowest(mask, keys, drop, scratch.take(len(mask)), scratch.take(len(mask)))
 }
 
 // all implements [kernels.Ops].SelectAll.
@@ -105,13 +98,13 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 	if m < 1 || n < 0 || n > m {
 		panic("cpu: SelectNM needs 0 <= n <= m and m >= 1")
 	}
-	plan := newGroupPlan(n, min(m, max(1, mask.Cols)), s.k.lanes)
+	plan := newGroupPlan(n, m, s.k.lanes)
 	g := tiling(mask, plan.chunk())
 	s.dev.parallel(g.count(), func(p int) {
-		scratch := borrowKeys(3 * (plan.chunk() + keyPad))
+		size := min(plan.chunk(), mask.Cols)
+		scratch := borrowKeys(3 * (size + keyPad))
 		defer scratch.giveBack()
-		buf := scratch.take(plan.chunk())
-		a, b := scratch.take(plan.chunk()), scratch.take(plan.chunk())
+		buf, a, b := scratch.take(size), scratch.take(size), scratch.take(size)
 		g.each(p, func(i, lo, hi int) {
 			keys := buf[:hi-lo]
 			src.keys(keys, i, lo)
@@ -121,30 +114,12 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 	mask.Buf.Changed()
 }
 
-// groups writes the keep mask of a run of groups, the last of which may be short. The weights used next lie at address
-// ahead. a and b are scratch.
-func (s selector) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr, a, b []int32) {
-	if p.n == 0 {
-		fillMask(mask, 1)
-		return
-	}
-	for at := s.k.groups(mask, keys, p, ahead); at < len(keys); at += p.m {
-		end := min(at+p.m, len(keys))
-		if g := keys[at:end]; p.n >= len(g) {
-			fillMask(mask[at:end], 0)
-		} else if p.m <= countedGroup {
-			rankGroup(mask[at:end], g, p.n)
-		} else {
-			s.selectGroup(mask[at:end], g, p.n, a, b)
-		}
-	}
-}
-
-// selectGroup drops the n lowest keys of a long group: [selector.row] on keys that exist already.
-func (s selector) selectGroup(mask []uint8, keys []int32, n int, a, b []int32) {
-	t, below := s.k.nth(keys, n-1, a, b)
+// dropLowest writes the keep mask that drops the drop lowest keys, 0 < drop < len(keys). a and b are scratch of the
+// length of keys.
+func (s selector) dropLowest(mask []uint8, keys []int32, drop int, a, b []int32) {
+	t, below := s.k.nth(keys, drop-1, a, b)
 	tied := s.k.above(mask, keys, t)
-	for j := len(mask) - 1; tied > n-below; j-- {
+	for j := len(mask) - 1; tied > drop-below; j-- { // more columns share the threshold than may go: keep the highest
 		if keys[j] == t {
 			mask[j] = 1
 			tied--

@@ -13,8 +13,7 @@ type selectAsm struct {
 	bf16, f16 func(dst *int32, x *uint16, col *float32, n int, abs uint32)
 	within    func(dst, keys *int32, n int, lo, hi int32) (kept, below int)
 	above     func(mask *uint8, keys *int32, n int, t int32) (equal int)
-	groups    func(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
-	wide      func(mask *uint8, keys *int32, groups, m int, left *[16]int32, n int32) // nil where lanes is 16
+	rank      func(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr) // any number of vectors
 	sumSq1    func(acc *float64, x *float32, n int)
 	sumSq4    func(acc *float64, x *float32, n, stride int)
 	zero32    func(w *float32, mask *uint8, n int)
@@ -46,13 +45,13 @@ func selectKernelsFor(f features) *selectKernels {
 
 var selectAVX512 = selectAsm{
 	lanes: 16, keys: keysF32AVX512, bf16: keysBF16AVX512, f16: keysF16AVX512, within: withinAVX512, above: aboveAVX512,
-	groups: groupsAVX512, sumSq1: sumSq1AVX512, sumSq4: sumSq4AVX512, zero32: zero32AVX512, zero16: zero16AVX512,
+	rank: groupsAVX512, sumSq1: sumSq1AVX512, sumSq4: sumSq4AVX512, zero32: zero32AVX512, zero16: zero16AVX512,
 	finite32: finite32AVX512, finite16: finite16AVX512, count32: count32AVX512, count16: count16AVX512, count8: count8AVX512,
 }
 
 var selectAVX2 = selectAsm{
 	lanes: 8, keys: keysF32AVX2, bf16: keysBF16AVX2, f16: keysF16AVX2, within: withinByTable, above: aboveAVX2,
-	groups: groupsAVX2, wide: wideGroupsAVX2, sumSq1: sumSq1AVX2, sumSq4: sumSq4AVX2, zero32: zero32AVX2, zero16: zero16AVX2,
+	rank: groupsAVX2, sumSq1: sumSq1AVX2, sumSq4: sumSq4AVX2, zero32: zero32AVX2, zero16: zero16AVX2,
 	finite32: finite32AVX2, finite16: finite16AVX2, count32: count32AVX2, count16: count16AVX2, count8: count8AVX2,
 }
 
@@ -61,7 +60,7 @@ func (a *selectAsm) kernels() *selectKernels {
 	return &selectKernels{
 		lanes:   a.lanes,
 		keysF32: a.keysF32, keysBF16: a.keysBF16, keysF16: a.keysF16, within: a.withinRange, above: a.aboveKey,
-		groups: a.rankGroups, sumSq: a.sumSq, zero32: a.zeroMasked32, zero16: a.zeroMasked16,
+		groups: a.groups, sumSq: a.sumSq, zero32: a.zeroMasked32, zero16: a.zeroMasked16,
 		nonFinite32: a.nonFinite32, nonFinite16: a.nonFinite16, zeros32: a.zeros32, zeros16: a.zeros16, zeros8: a.zeros8,
 	}
 }
@@ -118,31 +117,6 @@ func (a *selectAsm) aboveKey(mask []uint8, keys []int32, t int32) (equal int) {
 	}
 	return equal + above(mask[n:], keys[n:], t)
 }
-
-// rankGroups fills whole vectors only. A store covers all lanes, so the last vector must end inside the mask.
-func (a *selectAsm) rankGroups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr) (done int) {
-	if p.step > 0 && len(mask) >= a.lanes {
-		vectors := (len(mask)-a.lanes)/p.step + 1
-		a.groups(&mask[0], &keys[:len(mask)][0], vectors, p.step, len(p.rotate), &p.rotate[0], int32(p.n), ahead)
-		return vectors * p.step
-	}
-	if p.step == 0 && a.wide != nil && p.m > a.lanes && p.m <= countedGroup && len(mask) >= 16 {
-		groups := (len(mask)-16)/p.m + 1
-		a.wide(&mask[0], &keys[:len(mask)][0], groups, p.m, &leftOf[0], int32(p.n))
-		return groups * p.m
-	}
-	return 0
-}
-
-// leftOf[j] is -1 in the lanes to the right of j, whose keys lose a tie against key j.
-var leftOf = func() (t [16][16]int32) {
-	for j := range t {
-		for i := j + 1; i < 16; i++ {
-			t[j][i] = -1
-		}
-	}
-	return t
-}()
 
 func (a *selectAsm) sumSq(acc []float64, x []float32, stride, rows int) {
 	n := blocks(len(acc), sumBlock)

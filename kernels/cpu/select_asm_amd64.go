@@ -18,7 +18,7 @@ func withinAVX512(dst, keys *int32, n int, lo, hi int32) (kept, below int)
 func aboveAVX512(mask *uint8, keys *int32, n int, t int32) (equal int)
 
 //go:noescape
-func groupsAVX512(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
+func groupsAVX512(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
 
 //go:noescape
 func sumSq1AVX512(acc *float64, x *float32, n int)
@@ -63,7 +63,7 @@ func withinAVX2(dst, keys *int32, n int, lo, hi int32, table *[256][8]uint8) (ke
 func aboveAVX2(mask *uint8, keys *int32, n int, t int32) (equal int)
 
 //go:noescape
-func groupsAVX2(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
+func groupsAVX2(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
 
 //go:noescape
 func wideGroupsAVX2(mask *uint8, keys *int32, groups, m int, left *[16]int32, n int32)

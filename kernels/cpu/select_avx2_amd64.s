@@ -176,14 +176,14 @@ loop:
 	VPAND        X13, countx, countx  \
 	VMOVQ        countx, at
 
-// func groupsAVX2(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
+// func groupsAVX2(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
 TEXT ·groupsAVX2(SB), NOSPLIT, $0-64
 	MOVQ         mask+0(FP), DI
 	MOVQ         keys+8(FP), SI
 	MOVQ         vectors+16(FP), CX
 	MOVQ         step+24(FP), DX
-	MOVQ         rotations+32(FP), R8
-	MOVQ         rotate+40(FP), R9
+	MOVQ         turns+32(FP), R8
+	MOVQ         turn+40(FP), R9
 	MOVL n+48(FP), AX
 	MOVQ AX, X15
 	VPBROADCASTD X15, Y15
@@ -198,6 +198,7 @@ TEXT ·groupsAVX2(SB), NOSPLIT, $0-64
 	JL           rest
 
 four:
+	// Memory works while the groups are ranked: the weights of the next chunk.
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	ADDQ       $128, R13

@@ -149,14 +149,14 @@ loop:
 	VMOVDQU8.Z X18, k, tmp        \
 	VMOVDQU    tmp, at
 
-// func groupsAVX512(mask *uint8, keys *int32, vectors, step, rotations int, rotate *rotation, n int32, ahead uintptr)
+// func groupsAVX512(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
 TEXT ·groupsAVX512(SB), NOSPLIT, $0-64
 	MOVQ         mask+0(FP), DI
 	MOVQ         keys+8(FP), SI
 	MOVQ         vectors+16(FP), CX
 	MOVQ         step+24(FP), DX
-	MOVQ         rotations+32(FP), R8
-	MOVQ         rotate+40(FP), R9
+	MOVQ         turns+32(FP), R8
+	MOVQ         turn+40(FP), R9
 	MOVL n+48(FP), AX
 	VPBROADCASTD AX, Z16
 	MOVL         $1, AX
@@ -168,10 +168,12 @@ TEXT ·groupsAVX512(SB), NOSPLIT, $0-64
 	JL           rest
 
 four:
+	// Memory works while the groups are ranked: the weights and the mask of the next chunk.
 	PREFETCHT0 (R13)
 	PREFETCHT0 64(R13)
 	PREFETCHT0 128(R13)
 	PREFETCHT0 192(R13)
+	PREFETCHT0 2048(DI)
 	ADDQ       $256, R13
 	VMOVDQU32 (SI), Z0
 	VMOVDQU32 (SI)(DX*4), Z1

@@ -9,7 +9,7 @@ import (
 // selectKernels is one implementation of the loops under selection, counting and masking. All of them give the same
 // bits. Slices that belong together have the length of the first one named.
 type selectKernels struct {
-	lanes int // keys that groups handles at once; 0 where it does nothing
+	lanes int // keys in a vector; 0 without vectors
 
 	// keysF32 computes dst[j] = key((x[j] & abs) · col[j]); a nil col means ones. keysBF16 and keysF16 widen x first.
 	keysF32           func(dst []int32, x, col []float32, abs uint32)
@@ -20,8 +20,9 @@ type selectKernels struct {
 	within func(dst, keys []int32, lo, hi int32) (kept, below int)
 	// above computes mask[j] = keys[j] > t and counts the keys equal to t.
 	above func(mask []uint8, keys []int32, t int32) (equal int)
-	// groups writes the mask of the leading whole groups that fill vectors and returns how many keys that covers. It
-	// assumes that keyPad readable keys follow. Meanwhile it may prefetch the weights at address ahead.
+	// groups writes the mask of leading whole groups of 2 to countedGroup keys, of which fewer than all go, and returns
+	// how many keys it covered. It assumes that keyPad readable keys follow. Meanwhile it may prefetch the weights at
+	// address ahead.
 	groups func(mask []uint8, keys []int32, p *groupPlan, ahead uintptr) (done int)
 
 	// sumSq adds to acc[j] the squares of x[i·stride+j] for i in [0, rows), in that order; rows ≤ 4.

@@ -140,63 +140,6 @@ func (s selector) sweep(src keySource, m kernels.Mat, from, to int32) swept {
 	return sum
 }
 
-// countedGroup is the longest group whose ranks are found by comparing every pair.
-const countedGroup = 16
-
-// rotation compares every lane of a vector with another lane of its group: lane i with lane from[i], whose key counts as
-// one less (less[i] = -1) when it stands to the left, so that of equal keys the left one is lower.
-type rotation struct {
-	from, less [16]int32
-}
-
-// groupPlan says how N:M groups lie in a vector: as many whole groups as its lanes hold.
-type groupPlan struct {
-	n, m   int
-	step   int // lanes in use
-	rotate []rotation
-}
-
-// newGroupPlan lays groups of m, of which n go, over vectors of the given number of lanes. Groups that do not fit, and
-// lanes = 0, give a plan without rotations, for the scalar body.
-func newGroupPlan(n, m, lanes int) *groupPlan {
-	p := &groupPlan{n: n, m: m}
-	if m > lanes || m < 2 {
-		return p
-	}
-	p.step = lanes / m * m
-	p.rotate = make([]rotation, m-1)
-	for r := range p.rotate {
-		for i := range p.rotate[r].from {
-			p.rotate[r].from[i] = int32(i)
-			if i < p.step {
-				j := i/m*m + (i%m+r+1)%m
-				p.rotate[r].from[i] = int32(j)
-				if j < i {
-					p.rotate[r].less[i] = -1
-				}
-			}
-		}
-	}
-	return p
-}
-
-// chunk is how many columns are worked on at a time: whole groups.
-func (p *groupPlan) chunk() int { return max(p.m, keyChunk/p.m*p.m) }
-
-// rankGroup drops the n lowest keys of a group by counting, for each, how many are lower.
-func rankGroup(mask []uint8, keys []int32, n int) {
-	for i, k := range keys {
-		lower := 0
-		for _, o := range keys[:i] {
-			lower += b2i(o <= k)
-		}
-		for _, o := range keys[i+1:] {
-			lower += b2i(o < k)
-		}
-		mask[i] = uint8(b2i(lower >= n))
-	}
-}
-
 func b2i(b bool) int {
 	if b {
 		return 1
