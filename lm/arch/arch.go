@@ -197,3 +197,18 @@ func read(file string, into any) error {
 	}
 	return nil
 }
+
+// ByClass gives the architecture that one of the classes ("LlamaForCausalLM") belongs to, for configurations without a
+// model_type. The error wraps [ErrUnknown].
+func ByClass(classes []string) (*Arch, error) {
+	all, err := load()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range Known() {
+		if slices.ContainsFunc(all[name].Classes, func(c string) bool { return slices.Contains(classes, c) }) {
+			return all[name], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no model_type, and architectures %.100q is none of the known; known: %s", ErrUnknown, classes, strings.Join(Known(), ", "))
+}

@@ -1,0 +1,356 @@
+package lm
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// Config is a model's configuration: what config.json says, with the defaults of its architecture filled in and every
+// value checked. Sizes are counts of elements. It must not be changed.
+type Config struct {
+	ModelType string
+	Arch      *arch.Arch
+
+	Vocab        int // V
+	Hidden       int // C
+	Layers       int // L
+	Heads        int // H
+	KVHeads      int // K
+	HeadDim      int // D
+	Inner        int // F
+	MaxPositions int // positions the model was made for; a hard limit only where positions are learned
+
+	Eps        float32 // of every norm
+	Activation kernels.Activation
+	Tied       bool // the head is the token table
+	Parallel   bool // attention and MLP read the same input
+	EmbedScale float32
+
+	AttnScales   []float32 // per block: factor on the attention scores
+	Windows      []int     // per block: positions a query sees, itself included; 0: all
+	AttnSoftcap  float32   // 0: off
+	FinalSoftcap float32   // 0: off
+	ClipQKV      float32   // queries, keys and values are clamped to ±ClipQKV; 0: off
+	Rope         *Rope     // nil where positions are learned
+
+	Experts     int    // 0: no mixture
+	TopK        int    // experts per token
+	NormTopK    bool   // their weights are divided by their sum
+	ExpertInner int    // inner size of an expert
+	SharedInner int    // inner size of the shared expert; 0: none
+	Mixture     []bool // per block: the MLP is a mixture
+
+	DType   string   // as the configuration names it; "" where it doesn't
+	BOS     int32    // -1: none
+	EOS     []int32  // empty: none
+	Unknown []string // keys that neither the engine nor its tables know, sorted; they have no effect
+
+	flags map[string]bool
+}
+
+// ConfigError says which key of which file is wrong.
+type ConfigError struct {
+	File, Key, Problem string
+	Err                error // the cause, if there is a more specific one
+}
+
+// Error gives one line.
+func (e *ConfigError) Error() string {
+	if e.Key == "" {
+		return e.File + ": " + e.Problem
+	}
+	return e.File + ": " + e.Key + ": " + e.Problem
+}
+
+// Unwrap gives the cause.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// maxDim bounds every size of a configuration, so that products of three fit an int64; maxLayers bounds what is listed per block.
+const (
+	maxDim    = 1 << 20
+	maxVocab  = 1 << 24
+	maxLayers = 1 << 14
+)
+
+// ParseConfig reads the text of a config.json; file is its name for messages. Every error is a [ConfigError], around
+// [arch.ErrUnknown] for an architecture without a table.
+func ParseConfig(file string, text []byte) (*Config, error) {
+	r := &configReader{file: file, used: map[string]bool{}}
+	if err := json.Unmarshal(text, &r.raw); err != nil {
+		return nil, &ConfigError{File: file, Problem: "not a JSON object: " + err.Error(), Err: err}
+	}
+	if r.raw == nil {
+		return nil, &ConfigError{File: file, Problem: "not a JSON object"}
+	}
+	c := &Config{flags: map[string]bool{}}
+	for _, step := range []func(*Config){
+		r.architecture, r.refusals, r.sizes, r.attention, r.mlp, r.windows, r.rope, r.tokens, r.unknown,
+	} {
+		if step(c); r.err != nil {
+			return nil, r.err
+		}
+	}
+	return c, nil
+}
+
+// architecture finds the table by model_type, or by the class where an old file has no model_type.
+func (r *configReader) architecture(c *Config) {
+	modelType, err := r.text("model_type", "")
+	classes := r.strings("architectures")
+	if r.err != nil {
+		return
+	}
+	if modelType != "" {
+		r.arch, err = arch.Lookup(modelType)
+	} else {
+		r.arch, err = arch.ByClass(classes)
+	}
+	if err != nil {
+		r.err = &ConfigError{File: r.file, Problem: err.Error(), Err: err}
+		return
+	}
+	c.Arch, c.ModelType = r.arch, r.arch.ModelType
+	if c.DType, _ = r.text("dtype", ""); c.DType == "" {
+		c.DType, _ = r.text("torch_dtype", "")
+	}
+}
+
+// refusals checks the keys that would change the computation in ways the engine does not have.
+func (r *configReader) refusals(*Config) {
+	shared, err := arch.Shared()
+	if err != nil {
+		r.err = err
+		return
+	}
+	r.ignore = slices.Concat(shared.IgnoreKeys, r.arch.IgnoreKeys)
+	for _, rule := range slices.Concat(shared.Refuse, r.arch.Refuse) {
+		r.refuse(rule)
+	}
+}
+
+func (r *configReader) refuse(rule arch.Rule) {
+	value, ok := r.get(rule.Key)
+	if !ok {
+		return
+	}
+	allowed := slices.ContainsFunc(rule.Allow, func(a json.RawMessage) bool { return string(a) == string(value) })
+	if !allowed && rule.SameAs != "" {
+		n, _ := r.integer(rule.SameAs, 1, maxDim)
+		allowed = string(value) == fmt.Sprint(n)
+	}
+	if !allowed {
+		r.fail(rule.Key, "%s is not supported for %s", clip(value), r.arch.ModelType)
+	}
+}
+
+// sizes reads the dimensions and what follows from them.
+func (r *configReader) sizes(c *Config) {
+	c.Vocab, _ = r.integer("vocab", 1, maxVocab)
+	c.Hidden, _ = r.integer("hidden", 1, maxDim)
+	c.Layers, _ = r.integer("layers", 1, maxLayers)
+	c.Heads, _ = r.integer("heads", 1, maxDim)
+	c.KVHeads = r.integerOr("kv_heads", 1, maxDim, c.Heads)
+	if r.err == nil && c.Heads%c.KVHeads != 0 {
+		r.fail(r.key("heads"), "%d is not a multiple of the %d key/value heads", c.Heads, c.KVHeads)
+	}
+	if head, ok := r.integer("head_dim", 1, maxDim); ok {
+		c.HeadDim = head
+	} else if r.err == nil {
+		c.HeadDim = r.quotient("hidden", "heads")
+	}
+	c.Inner, _ = r.integer("inner", 1, maxDim*8)
+	c.MaxPositions, _ = r.integer("positions", 1, 1<<30)
+	if eps, _ := r.float("eps"); r.err == nil {
+		c.Eps = float32(eps)
+		if eps < 0 || c.Eps > 1 {
+			r.fail(r.key("eps"), "%g is not between 0 and 1", eps)
+		}
+	}
+	c.Tied, c.Parallel = r.flag("tied"), r.flag("parallel")
+	c.EmbedScale = 1
+	if c.Arch.EmbedScale == arch.SqrtHidden {
+		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
+	}
+	for _, name := range arch.Conditions() {
+		c.flags[name] = r.flag(name)
+	}
+}
+
+// attention reads the score scale and the caps.
+func (r *configReader) attention(c *Config) {
+	scale := 1 / math.Sqrt(float64(c.HeadDim))
+	if n, ok := r.float("query_scalar"); ok {
+		if n <= 0 {
+			r.fail(r.key("query_scalar"), "%g is not positive", n)
+			return
+		}
+		scale = 1 / math.Sqrt(n)
+	}
+	if r.has("scale_attn") && !r.flag("scale_attn") {
+		scale = 1
+	}
+	c.AttnScales = make([]float32, c.Layers)
+	byLayer := r.flag("scale_by_layer")
+	for l := range c.AttnScales {
+		c.AttnScales[l] = float32(scale)
+		if byLayer {
+			c.AttnScales[l] = float32(scale / float64(l+1))
+		}
+	}
+	c.AttnSoftcap = r.cap("attn_softcap")
+	c.FinalSoftcap = r.cap("final_softcap")
+	c.ClipQKV = r.cap("clip_qkv")
+}
+
+// mlp reads the activation and the mixture.
+func (r *configReader) mlp(c *Config) {
+	name, _ := r.text(r.key("activation"), r.fallback("activation"))
+	f, ok := activations[name]
+	if !ok && r.err == nil {
+		r.fail(r.key("activation"), "unknown activation %.60q; known: %s", name, strings.Join(activationNames(), ", "))
+	}
+	c.Activation = f
+	c.Mixture = make([]bool, c.Layers)
+	if !r.has("experts") || r.err != nil {
+		return
+	}
+	c.Experts, _ = r.integer("experts", 1, 1<<14)
+	c.TopK, _ = r.integer("top_k", 1, 1<<14)
+	if r.err == nil && c.TopK > c.Experts {
+		r.fail(r.key("top_k"), "%d of %d experts", c.TopK, c.Experts)
+	}
+	c.NormTopK = r.flag("norm_top_k")
+	c.ExpertInner = r.integerOr("expert_inner", 1, maxDim*8, c.Inner)
+	c.SharedInner = r.integerOr("shared_inner", 1, maxDim*8, 0)
+	step := r.integerOr("sparse_step", 1, maxLayers, 1)
+	dense := r.integers("dense_layers", c.Layers)
+	for l := range c.Mixture {
+		c.Mixture[l] = (l+1)%max(step, 1) == 0 && !slices.Contains(dense, l)
+	}
+}
+
+// activations are the names in use for the functions that the kernels have.
+var activations = map[string]kernels.Activation{
+	"silu": kernels.SiLU, "swish": kernels.SiLU, "gelu": kernels.GELU, "gelu_new": kernels.GELUTanh,
+	"gelu_pytorch_tanh": kernels.GELUTanh, "relu": kernels.ReLU,
+}
+
+func activationNames() []string {
+	names := make([]string, 0, len(activations))
+	for n := range activations {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// windows works out which blocks slide: layer_types if given, the architecture's rule otherwise.
+func (r *configReader) windows(c *Config) {
+	window := r.integerOr("window", 0, 1<<30, 0)
+	if r.has("use_window") && !r.flag("use_window") {
+		window = 0
+	}
+	from := r.integerOr("window_from", 0, 1<<30, 0)
+	c.Windows = make([]int, c.Layers)
+	for l := range c.Windows {
+		slides := map[arch.Window]bool{arch.AllBlocks: true, arch.EvenBlocks: l%2 == 0, arch.FromBlock: l >= from}[c.Arch.Window]
+		if slides {
+			c.Windows[l] = window
+		}
+	}
+	if types := r.strings("layer_types"); r.err == nil && types != nil {
+		r.layerTypes(c, types, window)
+	}
+}
+
+func (r *configReader) layerTypes(c *Config, types []string, window int) {
+	if len(types) != c.Layers {
+		r.fail("layer_types", "%d entries for %d layers", len(types), c.Layers)
+		return
+	}
+	for l, t := range types {
+		switch {
+		case t == "full_attention":
+			c.Windows[l] = 0
+		case t == "sliding_attention" && window > 0:
+			c.Windows[l] = window
+		case t == "sliding_attention":
+			r.fail("layer_types", "layer %d slides, but the configuration gives no window", l)
+			return
+		default:
+			r.fail("layer_types", "layer %d: unknown type %.60q; known: full_attention, sliding_attention", l, t)
+			return
+		}
+	}
+}
+
+// tokens reads the special tokens.
+func (r *configReader) tokens(c *Config) {
+	c.EOS = r.ids("eos_token_id")
+	c.BOS = -1
+	if bos := r.ids("bos_token_id"); len(bos) > 0 {
+		c.BOS = bos[0]
+	}
+}
+
+// unknown lists the keys that nobody asked for.
+func (r *configReader) unknown(c *Config) {
+	for key := range r.raw {
+		if !r.used[key] && !slices.Contains(r.ignore, key) {
+			c.Unknown = append(c.Unknown, key)
+		}
+	}
+	slices.Sort(c.Unknown)
+}
+
+// dim gives the size that a shape's dimension name stands for.
+func (c *Config) dim(name string) int64 {
+	q, kv := int64(c.Heads)*int64(c.HeadDim), int64(c.KVHeads)*int64(c.HeadDim)
+	switch name {
+	case "vocab":
+		return int64(c.Vocab)
+	case "hidden":
+		return int64(c.Hidden)
+	case "q":
+		return q
+	case "kv":
+		return kv
+	case "qkv":
+		return q + 2*kv
+	case "head_dim":
+		return int64(c.HeadDim)
+	case "inner":
+		return int64(c.Inner)
+	case "gate_up":
+		return 2 * int64(c.Inner)
+	case "positions":
+		return int64(c.MaxPositions) + int64(c.Arch.PositionOffset)
+	case "experts":
+		return int64(c.Experts)
+	case "expert_inner":
+		return int64(c.ExpertInner)
+	case "shared_inner":
+		return int64(c.SharedInner)
+	case "one":
+		return 1
+	}
+	panic("lm: architecture table names an unknown dimension")
+}
+
+// holds evaluates a table's condition for block l (-1 outside of blocks).
+func (c *Config) holds(when string, l int) bool {
+	if when == "" {
+		return true
+	}
+	name, negated := strings.CutPrefix(when, "!")
+	if name == "moe" {
+		return c.Mixture[l] != negated
+	}
+	return c.flags[name] != negated
+}

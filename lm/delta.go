@@ -1,0 +1,71 @@
+package lm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Delta changes what linear layers compute: an adapter, a routed expert, an edit. It is attached to a model with
+// [Model.Attach]; the model's own parameters stay as they are.
+type Delta interface {
+	// Forward changes y [tokens, Out], which holds the layer's output for x [tokens, In], in place.
+	Forward(l Linear, x, y kernels.Mat) error
+	// Backward adds to dx [tokens, In] the gradient that reaches x through the delta, given the gradient dy [tokens, Out] of
+	// y, and adds to the gradients of the delta's own parameters.
+	Backward(l Linear, x, dy, dx kernels.Mat) error
+	// Parameters lists what can be trained.
+	Parameters() []Parameter
+}
+
+// Parameter is a trainable matrix of a [Delta] and its gradient, both F32.
+type Parameter struct {
+	Name        string
+	Value, Grad kernels.Mat
+}
+
+// Attach lets a delta act on the named linears ([Linear].Name), or on all when none is named. Deltas act in the order
+// in which they were attached. undo detaches it again. No pass may run meanwhile.
+func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
+	var chosen []*linear
+	for _, b := range m.blocks {
+		for _, l := range b.linears {
+			if len(names) == 0 || slices.Contains(names, l.Name) {
+				chosen = append(chosen, l)
+			}
+		}
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(chosen, func(l *linear) bool { return l.Name == n }) {
+			return nil, fmt.Errorf("%s: %.200q is not a linear of a block: %w", m.dir, n, ErrUnknownTensor)
+		}
+	}
+	for _, l := range chosen {
+		l.deltas = append(l.deltas, d)
+	}
+	m.deltas++
+	return func() { m.detach(d, chosen) }, nil
+}
+
+// detach takes the latest attachment of d off the linears.
+func (m *Model) detach(d Delta, chosen []*linear) {
+	for _, l := range chosen {
+		for i := len(l.deltas) - 1; i >= 0; i-- {
+			if l.deltas[i] == d {
+				l.deltas = slices.Delete(slices.Clone(l.deltas), i, i+1)
+				break
+			}
+		}
+	}
+	m.deltas--
+}
+
+// Hooks look into a pass. Nil functions are off. The matrices are only valid during the call and must not be changed.
+type Hooks struct {
+	// LinearInput gets what a matrix multiplies: F32 [tokens, In]. It is called once per matrix and pass; in a mixture with the
+	// tokens that are routed to the expert, and not at all for an expert without any.
+	LinearInput func(l Linear, x kernels.Mat)
+	// BlockOutput gets what leaves a block: F32 [tokens, hidden], before the final norm.
+	BlockOutput func(block int, x kernels.Mat)
+}

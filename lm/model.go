@@ -1,0 +1,150 @@
+package lm
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Ways in which a checkpoint, or the input of a model, can be wrong.
+var (
+	ErrMissingTensor = errors.New("tensor is missing")
+	ErrExtraTensor   = errors.New("tensor is not part of the model")
+	ErrShape         = errors.New("shape disagrees with the configuration")
+	ErrDType         = errors.New("element type cannot be computed with")
+	ErrUnknownTensor = errors.New("the model has no such tensor")
+	ErrVocabulary    = errors.New("token is outside the vocabulary")
+	ErrInput         = errors.New("input does not fit the model")
+	ErrTooLong       = errors.New("sequence is longer than the model has positions")
+	ErrNonFinite     = errors.New("not a finite number")
+)
+
+// Options of [Load].
+type Options struct {
+	// Precision of matrix products; [kernels.Exact] by default. [kernels.Fast] rounds activations to BF16 where weights are BF16.
+	Precision kernels.Precision
+	// Stream gives the weights of a block back once the block has run: memory holds one block, the embeddings and the
+	// activations, and every pass reads the files again.
+	Stream bool
+	// AllowExtra accepts tensors that are no part of the model. They are not loaded, and are saved as they are.
+	// Known buffers, such as the causal masks in older files, are accepted without it.
+	AllowExtra bool
+}
+
+// Model is an open checkpoint on a device.
+type Model struct {
+	config *Config
+	opts   Options
+	dir    string
+	source *safetensors.Dir
+	dev    kernels.Device
+	ops    *kernels.Ops
+	host   bool // the device's buffers are ordinary memory
+
+	names  []string // parameters in checkpoint order
+	extra  []string // tensors that are no parameters, in checkpoint order
+	tied   []string // tensors among extra that repeat the token table
+	params map[string]*param
+	stop   []int32 // end tokens of generation_config.json, or of the configuration
+
+	embed, positions *param
+	finalNorm        norm
+	head, headBias   *param // head is embed where tied
+	input, output    group  // what the passes before and after the blocks need
+	blocks           []*block
+
+	mu      sync.Mutex // guards residency, tables and pool
+	tables  map[int]*ropeTable
+	pool    []*scratch
+	deltas  int // attached deltas
+	closing sync.Once
+}
+
+// Linear is one matrix of a block.
+type Linear struct {
+	Name       string    // tensor name in the checkpoint
+	Block      int       //
+	Role       arch.Role // what it does
+	Expert     int       // -1 outside of mixtures, and for a shared expert
+	In, Out    int
+	Transposed bool // stored [in, out]
+}
+
+// Config is the model's configuration.
+func (m *Model) Config() *Config { return m.config }
+
+// Device is where the model lives.
+func (m *Model) Device() kernels.Device { return m.dev }
+
+// Path is the folder that was loaded.
+func (m *Model) Path() string { return m.dir }
+
+// Source is the checkpoint as stored. It is closed with the model.
+func (m *Model) Source() *safetensors.Dir { return m.source }
+
+// Blocks is the number of blocks.
+func (m *Model) Blocks() int { return len(m.blocks) }
+
+// NumParameters counts the elements of all parameters; a tied table counts once.
+func (m *Model) NumParameters() int64 {
+	var n int64
+	for _, p := range m.params {
+		n += int64(p.rows) * int64(p.cols)
+	}
+	return n
+}
+
+// Linears lists the matrices of a block in order of use; routers are not among them.
+func (m *Model) Linears(block int) []Linear {
+	list := make([]Linear, 0, 8)
+	for _, l := range m.blocks[block].linears {
+		list = append(list, l.Linear)
+	}
+	return list
+}
+
+// Router gives the name of the block's router matrix [experts, hidden], "" for a block without a mixture.
+func (m *Model) Router(block int) string {
+	if r := m.blocks[block].router; r != nil {
+		return r.name
+	}
+	return ""
+}
+
+// Tensors lists every parameter in the order of the checkpoint.
+func (m *Model) Tensors() []string { return append([]string(nil), m.names...) }
+
+// Extra lists the tensors of the checkpoint that are no parameters: known buffers, and what [Options].AllowExtra let in.
+func (m *Model) Extra() []string { return append([]string(nil), m.extra...) }
+
+// Close gives back what the model holds on the device and closes the files. Views and sessions are dead afterwards.
+func (m *Model) Close() error {
+	var err error
+	m.closing.Do(func() {
+		for _, p := range m.params {
+			m.drop(p)
+		}
+		for _, t := range m.tables {
+			t.free()
+		}
+		for _, s := range m.pool {
+			s.free()
+		}
+		m.tables, m.pool = nil, nil
+		err = m.source.Close()
+	})
+	return err
+}
+
+// param finds a parameter by its tensor name.
+func (m *Model) param(name string) (*param, error) {
+	p, ok := m.params[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: %.200q: %w", m.dir, name, ErrUnknownTensor)
+	}
+	return p, nil
+}

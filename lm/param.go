@@ -1,0 +1,199 @@
+package lm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// param is one tensor of the model and where its value is.
+type param struct {
+	name       string
+	role       arch.Role
+	bias       bool
+	block      int // -1 outside of blocks
+	expert     int // -1 outside of mixtures
+	rows, cols int // storage layout; one-dimensional tensors are [1, n]
+	transposed bool
+	stored     safetensors.DType
+
+	mat   kernels.Mat // the value on the device; zero: not resident
+	view  bool        // mat is a view of the file mapping
+	owned bool        // the value differs from the file: only this copy has it
+	saver *Saver      // holds the changed value, once saved
+	users int         // passes that run on it now
+}
+
+// group is the parameters that are needed at the same time.
+type group []*param
+
+// dtypes are the stored types that the kernels compute with; F64 is narrowed.
+var dtypes = map[safetensors.DType]kernels.DType{
+	safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16, safetensors.F64: kernels.F64,
+}
+
+// Param gives the current value of a parameter in storage layout; a one-dimensional tensor is [1, n]. It must not be changed,
+// and with [Options].Stream it is only good until the next pass through its block.
+func (m *Model) Param(name string) (kernels.Mat, error) {
+	p, err := m.param(name)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return p.mat, m.bind(p)
+}
+
+// MutableParam gives an owned copy of a parameter that may be changed, through operations or directly followed by
+// [kernels.Buffer.Changed]. The first call copies; later ones give the same matrix. The model computes with the new
+// value at once.
+func (m *Model) MutableParam(name string) (kernels.Mat, error) {
+	p, err := m.param(name)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.bind(p); err != nil || p.owned {
+		p.saver = nil
+		return p.mat, err
+	}
+	buf, err := m.dev.Alloc(p.mat.DType(), p.rows*p.cols)
+	if err != nil {
+		return kernels.Mat{}, m.tensorError(name, err)
+	}
+	own := kernels.MatOf(buf, p.rows, p.cols)
+	m.ops.Convert(own, p.mat)
+	if p.view {
+		_ = m.source.Release(p.name) // the copy is what counts now
+	}
+	m.drop(p)
+	p.mat, p.view, p.owned, p.saver = own, false, true, nil
+	return own, nil
+}
+
+// ReleaseBlock gives the memory of a block's weights back: pages of the files, copies and what backends derived. They come
+// back when needed. Changed weights stay, except with dropSaved those that a [Saver] has written, which are then read
+// from there.
+func (m *Model) ReleaseBlock(l int, dropSaved bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.release(m.blocks[l].params, dropSaved)
+}
+
+// hold makes the parameters of a group resident for a pass.
+func (m *Model) hold(g group) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range g {
+		if err := m.bind(p); err != nil {
+			return err
+		}
+	}
+	for _, p := range g {
+		p.users++
+	}
+	return nil
+}
+
+// done ends a pass over a group.
+func (m *Model) done(g group) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range g {
+		p.users--
+	}
+	if m.opts.Stream {
+		m.release(g, false)
+	}
+}
+
+// release drops what the files can give again and nobody is using. The lock is held.
+func (m *Model) release(g group, dropSaved bool) {
+	for _, p := range g {
+		if p.users == 0 && (!p.owned || dropSaved && p.saver != nil) {
+			m.forget(p)
+		}
+	}
+}
+
+// forget gives the memory of a parameter back. A view stays: it is valid and costs nothing. The lock is held.
+func (m *Model) forget(p *param) {
+	if p.mat.Buf == nil || !p.view {
+		m.drop(p)
+		return
+	}
+	p.mat.Buf.Changed()
+	if m.source.Release(p.name) != nil {
+		m.drop(p)
+	}
+}
+
+// drop ends a parameter's residence, whatever it is. The lock is held.
+func (m *Model) drop(p *param) {
+	if p.mat.Buf != nil {
+		p.mat.Buf.Free()
+	}
+	p.mat, p.view, p.owned = kernels.Mat{}, false, false
+}
+
+// bind makes a parameter resident. The lock is held.
+func (m *Model) bind(p *param) error {
+	if p.mat.Buf != nil {
+		return nil
+	}
+	var err error
+	if p.saver != nil {
+		p.mat, err = p.saver.load(p)
+		p.owned = err == nil
+		return err
+	}
+	data, err := m.source.Bytes(p.name)
+	if err != nil {
+		return err
+	}
+	t := dtypes[p.stored]
+	if m.host && t != kernels.F64 {
+		buf, err := kernels.Wrap(t, data)
+		if err == nil {
+			p.mat, p.view = kernels.MatOf(buf, p.rows, p.cols), true
+			return nil
+		}
+		if !errors.Is(err, kernels.ErrMisaligned) {
+			return m.tensorError(p.name, err)
+		}
+	}
+	p.mat, err = m.upload(p, t, data)
+	return err
+}
+
+// upload copies stored bytes to the device; F64 becomes F32.
+func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, error) {
+	buf, err := m.dev.Alloc(t, p.rows*p.cols)
+	if err != nil {
+		return kernels.Mat{}, m.tensorError(p.name, err)
+	}
+	if err := m.dev.Upload(buf, 0, data); err != nil {
+		return kernels.Mat{}, m.tensorError(p.name, err)
+	}
+	mat := kernels.MatOf(buf, p.rows, p.cols)
+	if t != kernels.F64 {
+		return mat, nil
+	}
+	defer buf.Free()
+	narrow, err := m.dev.Alloc(kernels.F32, p.rows*p.cols)
+	if err != nil {
+		return kernels.Mat{}, m.tensorError(p.name, err)
+	}
+	out := kernels.MatOf(narrow, p.rows, p.cols)
+	m.ops.Convert(out, mat)
+	return out, nil
+}
+
+// tensorError names the file and the tensor of a failure.
+func (m *Model) tensorError(name string, err error) error {
+	return fmt.Errorf("%s: %s: %w", m.fileOf(name), name, err)
+}

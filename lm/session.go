@@ -1,0 +1,230 @@
+package lm
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// SessionOptions of [Model.NewSession].
+type SessionOptions struct {
+	// KeepAll keeps keys that have left every sliding window, so that [Session.Truncate] reaches any length.
+	KeepAll bool
+}
+
+// Session is one sequence with its keys and values, so that new tokens cost only themselves. It is used by one goroutine at a time.
+type Session struct {
+	m       *Model
+	opts    SessionOptions
+	layers  []cacheLayer
+	length  int
+	scratch *scratch
+	logits  *kernels.Buffer
+	host    []float32 // logits on devices that are not host memory
+	lens    [1]int
+	row     [1]int32
+}
+
+// cacheLayer is the keys and values of one block: rows of them are in use, and stand for the last rows positions.
+type cacheLayer struct {
+	keys, values kernels.Mat // F32 [capacity, kv_heads·head_dim]
+	rows         int
+}
+
+const (
+	cacheChunk   = 256 // rows by which a cache grows at least
+	prefillChunk = 512 // tokens of a prompt that run at a time
+)
+
+// NewSession starts an empty sequence. Memory for keys and values grows with it.
+func (m *Model) NewSession(o SessionOptions) (*Session, error) {
+	s := &Session{m: m, opts: o, layers: make([]cacheLayer, len(m.blocks)), scratch: m.borrow()}
+	return s, m.grow(&s.logits, kernels.F32, m.config.Vocab)
+}
+
+// Len is the number of tokens so far.
+func (s *Session) Len() int { return s.length }
+
+// Append runs more tokens and gives the logits of the last one, [vocabulary], valid until the next call. After an error the
+// session has the length it had.
+func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("%w: no tokens", ErrInput)
+	}
+	if err := s.m.checkIDs(0, ids, s.length); err != nil {
+		return nil, err
+	}
+	before, total := s.length, s.length+len(ids)
+	var last kernels.Mat
+	for len(ids) > 0 {
+		n := min(len(ids), prefillChunk)
+		x, err := s.run(ctx, ids[:n], total)
+		if err != nil {
+			s.rewind(before)
+			return nil, err
+		}
+		last, ids = x, ids[n:]
+	}
+	return s.head(last)
+}
+
+// run computes the blocks for a few tokens of a sequence that will have total tokens.
+func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat, error) {
+	m := s.m
+	s.lens[0] = len(ids)
+	p, err := m.beginAt(s.scratch, s.lens[:], s.length, total)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	defer p.end()
+	p.cache = s
+	x := p.mat(sHidden, len(ids), m.config.Hidden)
+	if err := m.embedTo(x, s.scratch, ids, s.steps(len(ids))); err != nil {
+		return kernels.Mat{}, err
+	}
+	for l := range m.blocks {
+		if err := s.room(l, len(ids)); err != nil {
+			return kernels.Mat{}, err
+		}
+		if err := p.runBlock(ctx, l, x); err != nil {
+			return kernels.Mat{}, err
+		}
+	}
+	for l := range s.layers {
+		s.layers[l].rows += len(ids)
+	}
+	s.length += len(ids)
+	return x, nil
+}
+
+// steps lists the positions of the next n tokens.
+func (s *Session) steps(n int) []int32 {
+	pos := s.scratch.steps[:0]
+	for i := range n {
+		pos = append(pos, int32(s.length+i))
+	}
+	s.scratch.steps = pos
+	return pos
+}
+
+// head computes the logits of the last row of x.
+func (s *Session) head(x kernels.Mat) ([]float32, error) {
+	m := s.m
+	if err := m.grow(&s.scratch.head[0], kernels.F32, m.config.Hidden); err != nil {
+		return nil, err
+	}
+	if err := m.hold(m.output); err != nil {
+		return nil, err
+	}
+	defer m.done(m.output)
+	p := pass{m: m, ops: m.ops, scratch: s.scratch}
+	out := kernels.MatOf(s.logits, 1, m.config.Vocab)
+	s.row[0] = int32(x.Rows - 1)
+	p.headRows(out, x, s.row[:])
+	if err := m.ops.Sync(); err != nil {
+		return nil, err
+	}
+	if m.host {
+		return out.RowF32(0), nil
+	}
+	if s.host == nil {
+		s.host = make([]float32, m.config.Vocab)
+	}
+	return s.host, m.dev.Download(kernels.WrapF32(s.host).Bytes(), s.logits, 0)
+}
+
+// room makes space for n more rows in a block's cache: rows that have left the window go first, then the cache grows.
+func (s *Session) room(l, n int) error {
+	c, layer := s.m.config, &s.layers[l]
+	if layer.keys.Buf != nil && layer.rows+n <= layer.keys.Rows {
+		return nil
+	}
+	keep := layer.rows
+	if w := c.Windows[l]; w > 0 && !s.opts.KeepAll {
+		keep = min(keep, w-1)
+	}
+	if drop := layer.rows - keep; drop >= keep && drop >= n && layer.keys.Buf != nil {
+		s.shift(layer, keep)
+		return nil
+	}
+	rows := max(keep+n, keep+keep/2, 2*min(keep, c.Windows[l])+n)
+	rows = (rows + cacheChunk - 1) / cacheChunk * cacheChunk
+	return s.enlarge(layer, rows, keep)
+}
+
+// shift moves the last keep rows to the front. They do not overlap with where they go.
+func (s *Session) shift(layer *cacheLayer, keep int) {
+	for _, x := range []kernels.Mat{layer.keys, layer.values} {
+		s.m.ops.Convert(x.RowRange(0, keep), x.RowRange(layer.rows-keep, layer.rows))
+	}
+	layer.rows = keep
+}
+
+// enlarge moves the last keep rows to a larger cache.
+func (s *Session) enlarge(layer *cacheLayer, rows, keep int) error {
+	cols := s.m.config.KVHeads * s.m.config.HeadDim
+	var fresh [2]kernels.Mat
+	for i, old := range []kernels.Mat{layer.keys, layer.values} {
+		b, err := s.m.dev.Alloc(kernels.F32, rows*cols)
+		if err != nil {
+			return fmt.Errorf("keys and values of %d tokens: %w", rows, err)
+		}
+		fresh[i] = kernels.MatOf(b, rows, cols)
+		if keep > 0 {
+			s.m.ops.Convert(fresh[i].RowRange(0, keep), old.RowRange(layer.rows-keep, layer.rows))
+		}
+	}
+	layer.free()
+	layer.keys, layer.values, layer.rows = fresh[0], fresh[1], keep
+	return nil
+}
+
+func (c *cacheLayer) free() {
+	for _, x := range []kernels.Mat{c.keys, c.values} {
+		if x.Buf != nil {
+			x.Buf.Free()
+		}
+	}
+	*c = cacheLayer{}
+}
+
+// Truncate shortens the sequence to its first n tokens. It fails with [ErrInput] where keys that are needed again have left a
+// sliding window ([SessionOptions].KeepAll prevents that), or n is longer than the sequence.
+func (s *Session) Truncate(n int) error {
+	if n < 0 || n > s.length {
+		return fmt.Errorf("%w: truncation of %d tokens to %d", ErrInput, s.length, n)
+	}
+	drop := s.length - n
+	for l := range s.layers {
+		have, need := s.layers[l].rows-drop, n
+		if w := s.m.config.Windows[l]; w > 0 {
+			need = min(n, w-1)
+		}
+		if have < need {
+			return fmt.Errorf("%w: truncation to %d tokens needs keys of block %d that have left its window of %d", ErrInput, n, l, s.m.config.Windows[l])
+		}
+	}
+	s.rewind(n)
+	return nil
+}
+
+// rewind forgets the tokens from n on.
+func (s *Session) rewind(n int) {
+	for l := range s.layers {
+		s.layers[l].rows -= s.length - n
+	}
+	s.length = n
+}
+
+// Close gives the memory back.
+func (s *Session) Close() {
+	for l := range s.layers {
+		s.layers[l].free()
+	}
+	if s.scratch != nil {
+		s.m.giveBack(s.scratch)
+		s.logits.Free()
+	}
+	s.scratch = nil
+}
