@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -33,6 +34,14 @@ func TestThreadsDoNotMatter(t *testing.T) {
 	for _, l := range levels {
 		for _, threads := range []int{2, 5} {
 			t.Run(l.name, func(t *testing.T) { kerneltest.Same(t, open(t, l.disable, 1), open(t, l.disable, threads)) })
+		}
+	}
+}
+
+func BenchmarkOps(b *testing.B) {
+	for _, l := range levels {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", l.name, threads), func(b *testing.B) { kerneltest.Benchmark(b, open(b, l.disable, threads)) })
 		}
 	}
 }

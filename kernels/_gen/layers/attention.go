@@ -362,7 +362,7 @@ func (f *file) softVector(i int) {
 		f.op("VANDPS {0}, {8}, {9}")
 	}
 	f.op("VSUBPS {9}, {7}, {0}")
-	f.exp(0, lowLimit, -1, 1, 2, 3)
+	f.expNegative(0, lowLimit, 1, 2, 3)
 	f.op("VMOVUPS {0}, %s", offset(at, "BX"))
 	f.op("VMULPS %s, {0}, {10}", offset(at, "DX"))
 	f.zero(11)
@@ -370,7 +370,7 @@ func (f *file) softVector(i int) {
 	f.at(exps)
 	f.op("VMOVUPS (AX), {0}")
 	f.op("VSUBPS {9}, {0}, {0}")
-	f.exp(0, lowLimit, -1, 1, 2, 3)
+	f.expNegative(0, lowLimit, 1, 2, 3)
 	f.op("VMOVUPS {0}, (AX)")
 	f.op("VADDPS {0}, {11}, {11}")
 	f.op("ADDQ $%d, AX", f.rowBytes())

@@ -56,7 +56,6 @@ func softcapLoop(f *file) {
 		param{"dst", floats}, param{"x", floats}, param{"pre", "float32"}, param{"post", "float32"})
 	f.pointers("dst", "x")
 	f.set("expmin", lowLimit)
-	f.set("tanhmax", highLimit)
 	f.spread("pre", 11)
 	f.spread("post", 12)
 	f.loop(f.streams(2), func(tail bool) {

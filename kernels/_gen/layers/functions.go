@@ -1,12 +1,26 @@
 package main
 
-// exp replaces the vector x by exp(x), within 1e-7 of its value; NaN stays NaN. lo holds expmin; hi holds an upper limit or is
-// negative when x is never above 0. t and u are overwritten, in AVX2 w too.
-func (f *file) exp(x, lo, hi, t, u, w int) {
-	f.op("VMAXPS {%d}, {%d}, {%d}", x, lo, x) // of a NaN and a number the first operand here is taken
-	if hi >= 0 {
-		f.op("VMINPS {%d}, {%d}, {%d}", x, hi, x)
+// expNegative replaces the vector x ≤ 0 by exp(x), within 1e-7 of its value, and by 0 below -87, where results would leave the
+// normal range; NaN stays NaN. lo holds expmin; t, u and w are overwritten.
+func (f *file) expNegative(x, lo, t, u, w int) {
+	if f.wide() {
+		f.op("VCMPPS $5, {%d}, {%d}, K3", lo, x) // not less: NaN is kept
+	} else {
+		f.op("VCMPPS $5, {%d}, {%d}, {%d}", lo, x, w)
 	}
+	f.op("VMAXPS {%d}, {%d}, {%d}", x, lo, x) // of a NaN and a number the first operand here is taken
+	f.expNormal(x, t, u)
+	if f.wide() {
+		f.op("VSCALEFPS.Z {%d}, {%d}, K3, {%d}", t, u, x)
+		return
+	}
+	f.op("VMULPS {%d}, {%d}, {%d}", t, u, x)
+	f.op("VANDPS {%d}, {%d}, {%d}", w, x, x)
+}
+
+// expNormal computes the factors of exp(x) for |x| ≤ 87: u = exp(r) and, in AVX-512, the exponent n, in AVX2 the float 2^n in
+// t, where x = n·ln 2 + r.
+func (f *file) expNormal(x, t, u int) {
 	f.opc("VMULPS", "log2e", "{%d}, {%d}", x, t)
 	if f.wide() {
 		f.op("VRNDSCALEPS $0, {%d}, {%d}", t, t)
@@ -16,24 +30,11 @@ func (f *file) exp(x, lo, hi, t, u, w int) {
 	f.opc("VFNMADD231PS", "ln2hi", "{%d}, {%d}", t, x)
 	f.opc("VFNMADD231PS", "ln2lo", "{%d}, {%d}", t, x)
 	f.polynomial(x, u, "e4", "e3", "e2", "e1", "e0", "one", "one")
-	if f.wide() {
-		f.op("VSCALEFPS {%d}, {%d}, {%d}", t, u, x)
-		return
+	if !f.wide() {
+		f.op("VCVTPS2DQ {%d}, {%d}", t, t)
+		f.opc("VPADDD", "expbias", "{%d}, {%d}", t, t)
+		f.op("VPSLLD $23, {%d}, {%d}", t, t)
 	}
-	// 2^n in two factors, so that results outside the normal range are right too.
-	f.op("VCVTPS2DQ {%d}, {%d}", t, t)
-	f.op("VPSRAD $1, {%d}, {%d}", t, w)
-	f.op("VPSUBD {%d}, {%d}, {%d}", w, t, t)
-	f.power(w)
-	f.power(t)
-	f.op("VMULPS {%d}, {%d}, {%d}", w, u, u)
-	f.op("VMULPS {%d}, {%d}, {%d}", t, u, x)
-}
-
-// power replaces the integers n by the floats 2^n.
-func (f *file) power(v int) {
-	f.opc("VPADDD", "expbias", "{%d}, {%d}", v, v)
-	f.op("VPSLLD $23, {%d}, {%d}", v, v)
 }
 
 // polynomial computes out = Σ c·x^i, highest coefficient first.
@@ -63,6 +64,32 @@ func (f *file) reciprocal(d, t, u int) {
 	f.op("VFMADD231PS {%d}, {%d}, {%d}", t, u, t)  // t += t·u
 }
 
+// quotient computes x = x / (1 + exp(y)). Above y = 87, where the quotient vanishes, x is multiplied by 0, so that infinities
+// become NaN as in the formula. t, u and w are overwritten.
+func (f *file) quotient(x, y, t, u, w int) {
+	if f.wide() {
+		f.op("VCMPPS $10, {%d}, {%d}, K3", highLimit, y) // not greater: NaN is kept
+	} else {
+		f.op("VCMPPS $10, {%d}, {%d}, {%d}", highLimit, y, w)
+	}
+	f.op("VMINPS {%d}, {%d}, {%d}", y, highLimit, y)
+	f.op("VMAXPS {%d}, {%d}, {%d}", y, lowLimit, y)
+	f.expNormal(y, t, u)
+	if f.wide() {
+		f.op("VSCALEFPS {%d}, {%d}, {%d}", t, u, y)
+		f.opc("VADDPS", "one", "{%d}, {%d}", y, y)
+		f.reciprocal(y, t, u)
+		f.op("VMOVAPS.Z {%d}, K3, {%d}", t, t)
+	} else {
+		f.op("VMULPS {%d}, {%d}, {%d}", t, u, y)
+		f.opc("VADDPS", "one", "{%d}, {%d}", y, y)
+		f.set("one", t)
+		f.op("VDIVPS {%d}, {%d}, {%d}", y, t, t)
+		f.op("VANDPS {%d}, {%d}, {%d}", w, t, t)
+	}
+	f.op("VMULPS {%d}, {%d}, {%d}", t, x, x)
+}
+
 // Registers of the activations: x in 0, temporaries 1 to 6, limits 13 and 14.
 const (
 	lowLimit  = 13
@@ -77,17 +104,15 @@ type activation struct {
 }
 
 var functions = []activation{
-	{"silu", "x / (1 + exp(-x))", func(f *file) { f.set("expmin", lowLimit); f.set("divmax", highLimit) }, silu},
+	{"silu", "x / (1 + exp(-x))", func(f *file) { f.set("expmin", lowLimit); f.set("expmax", highLimit) }, silu},
 	{"gelu", "x · Φ(x)", func(f *file) { f.set("expmin", lowLimit); f.set("gmax", highLimit) }, gelu},
-	{"geluTanh", "x / (1 + exp(-2·√(2/π)·(x + 0.044715·x³)))", func(f *file) { f.set("expmin", lowLimit); f.set("divmax", highLimit) }, geluTanh},
+	{"geluTanh", "x / (1 + exp(-2·√(2/π)·(x + 0.044715·x³)))", func(f *file) { f.set("expmin", lowLimit); f.set("expmax", highLimit) }, geluTanh},
 	{"relu", "max(x, 0)", func(f *file) { f.zero(lowLimit) }, func(f *file) { f.op("VMAXPS {0}, {%d}, {0}", lowLimit) }},
 }
 
 func silu(f *file) {
 	f.opc("VXORPS", "sign", "{0}, {1}")
-	f.exp(1, lowLimit, highLimit, 2, 3, 4)
-	f.opc("VADDPS", "one", "{1}, {1}")
-	f.divide(0, 1, 2, 3)
+	f.quotient(0, 1, 2, 3, 4)
 }
 
 func geluTanh(f *file) {
@@ -95,16 +120,14 @@ func geluTanh(f *file) {
 	f.set("gt3", 1)
 	f.opc("VFMADD213PS", "gt1", "{2}, {1}")
 	f.op("VMULPS {0}, {1}, {1}")
-	f.exp(1, lowLimit, highLimit, 2, 3, 4)
-	f.opc("VADDPS", "one", "{1}, {1}")
-	f.divide(0, 1, 2, 3)
+	f.quotient(0, 1, 2, 3, 4)
 }
 
 // gelu takes Φ(-|x|) = exp(-x²/2)·P((|x| - 3.5)/(|x| + 3.5)), and 1 less that where x is not negative.
 func gelu(f *file) {
 	f.op("VMULPS {0}, {0}, {1}")
 	f.opc("VMULPS", "minushalf", "{1}, {1}")
-	f.exp(1, lowLimit, -1, 2, 3, 4)
+	f.expNegative(1, lowLimit, 2, 3, 4)
 	f.opc("VANDPS", "magnitude", "{0}, {2}")
 	f.op("VMINPS {2}, {%d}, {2}", highLimit)
 	f.opc("VADDPS", "gcentre", "{2}, {3}")
@@ -124,17 +147,16 @@ func gelu(f *file) {
 	f.op("VMULPS {2}, {0}, {0}")
 }
 
-// tanh replaces register 0: x + x³·P(x²) below 0.625, 1 - 2/(exp(2|x|) + 1) with the sign of x above.
+// tanh replaces register 0: x + x³·P(x²) below 0.625, 2/(exp(-2|x|) + 1) - 1 with the sign of x above.
 func tanh(f *file) {
 	f.opc("VANDPS", "magnitude", "{0}, {1}")
-	f.op("VMINPS {1}, {%d}, {2}", highLimit)
-	f.op("VADDPS {2}, {2}, {2}")
-	f.exp(2, lowLimit, -1, 3, 4, 5)
+	f.op("VADDPS {1}, {1}, {2}")
+	f.opc("VXORPS", "sign", "{2}, {2}")
+	f.expNegative(2, lowLimit, 3, 4, 5)
 	f.opc("VADDPS", "one", "{2}, {2}")
 	f.set("two", 3)
 	f.divide(3, 2, 4, 5)
-	f.set("one", 2)
-	f.op("VSUBPS {3}, {2}, {2}")
+	f.opc("VSUBPS", "one", "{3}, {2}")
 	f.opc("VANDPS", "sign", "{0}, {3}")
 	f.op("VORPS {3}, {2}, {2}")
 	f.op("VMULPS {0}, {0}, {3}")

@@ -161,7 +161,7 @@ func expLoops(f *file) {
 		f.loop(pointers, func(tail bool) {
 			f.get("(SI)", 0, tail)
 			f.op("VSUBPS {12}, {0}, {0}")
-			f.exp(0, lowLimit, -1, 1, 2, 3)
+			f.expNegative(0, lowLimit, 1, 2, 3)
 			if tail {
 				f.clearTail(0)
 			}
