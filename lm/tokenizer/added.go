@@ -3,6 +3,10 @@ package tokenizer
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // maxAdded bounds the length of an added token in bytes: matching looks at most that far ahead at each position.
@@ -23,15 +27,15 @@ type addedToken struct {
 	leftStrip, rightStrip bool // takes the white space on that side with it
 }
 
-func (t *Tokenizer) buildAdded(v value) error {
+func (t *Tokenizer) buildAdded(v config.Value) error {
 	t.added.ids = map[string]int32{}
-	if v.absent() {
+	if v.Absent() {
 		return nil
 	}
-	wrap := &node{fields: map[string]value{"added_tokens": v}}
-	list := wrap.list("added_tokens")
-	if wrap.err != nil {
-		return wrap.err
+	wrap := &config.Node{Fields: map[string]config.Value{"added_tokens": v}}
+	list := wrap.List("added_tokens")
+	if wrap.Err != nil {
+		return wrap.Err
 	}
 	size := len(t.tokens) + len(list)
 	for _, n := range list {
@@ -42,16 +46,16 @@ func (t *Tokenizer) buildAdded(v value) error {
 	return nil
 }
 
-func (t *Tokenizer) addToken(n *node, size int) error {
-	content := n.need("content")
-	id := n.integer("id", -1, -1<<62, 1<<62)
+func (t *Tokenizer) addToken(n *config.Node, size int) error {
+	content := n.Need("content")
+	id := n.Integer("id", -1, -1<<62, 1<<62)
 	a := addedToken{
-		special: n.flag("special", false), singleWord: n.flag("single_word", false),
-		leftStrip: n.flag("lstrip", false), rightStrip: n.flag("rstrip", false),
+		special: n.Flag("special", false), singleWord: n.Flag("single_word", false),
+		leftStrip: n.Flag("lstrip", false), rightStrip: n.Flag("rstrip", false),
 	}
-	normalized := n.flag("normalized", !a.special)
-	if n.err != nil {
-		return n.err
+	normalized := n.Flag("normalized", !a.special)
+	if n.Err != nil {
+		return n.Err
 	}
 	if content == "" {
 		return nil
@@ -75,14 +79,14 @@ func (t *Tokenizer) addToken(n *node, size int) error {
 		t.added.plain.add(content, a)
 		return nil
 	}
-	p := piece{text: content, first: true}
+	p := prepare.Piece{Text: content, First: true}
 	for _, norm := range t.norm {
 		var err error
-		if p, err = norm.normalize(p, false); err != nil {
+		if p, err = norm.Normalize(p, false); err != nil {
 			return err
 		}
 	}
-	t.added.normalized.add(p.text, a)
+	t.added.normalized.add(p.Text, a)
 	return nil
 }
 
@@ -104,14 +108,14 @@ func (s *addedSet) add(text string, a addedToken) {
 
 // split emits the tokens of the set that p holds and calls rest with each stretch between them. Among the tokens that
 // match at the leftmost place the longest one counts; the search goes on behind it, also when its word test fails.
-func (s *addedSet) split(x *encoder, p piece, rest func(piece) error) error {
+func (s *addedSet) split(x *encoder, p prepare.Piece, rest func(prepare.Piece) error) error {
 	from := 0
-	for i := 0; i < len(p.text) && len(s.tokens) > 0; {
-		if !s.first[p.text[i]] {
+	for i := 0; i < len(p.Text) && len(s.tokens) > 0; {
+		if !s.first[p.Text[i]] {
 			i++
 			continue
 		}
-		k, n := s.trie.longest(p.text[i:])
+		k, n := s.trie.longest(p.Text[i:])
 		if n == 0 {
 			i++
 			continue
@@ -119,26 +123,26 @@ func (s *addedSet) split(x *encoder, p piece, rest func(piece) error) error {
 		a := s.tokens[k]
 		start, stop := i, i+n
 		i = stop
-		if a.special && x.opts.SpecialAsText || a.singleWord && !aloneAt(p.text, start, stop) {
+		if a.special && x.opts.SpecialAsText || a.singleWord && !aloneAt(p.Text, start, stop) {
 			continue
 		}
 		if a.leftStrip && from < start {
-			start = from + trimRightSpace(p.text[from:start])
+			start = from + chars.TrimRight(p.Text[from:start])
 		}
 		if a.rightStrip {
 			stop = max(stop, from) // up to from all is white space already taken
-			stop = len(p.text) - len(trimLeftSpace(p.text[stop:]))
+			stop = len(p.Text) - len(chars.TrimLeft(p.Text[stop:]))
 		}
 		if from < start {
-			if err := rest(p.slice(from, start)); err != nil {
+			if err := rest(p.Slice(from, start)); err != nil {
 				return err
 			}
 		}
 		x.emit(a.id, p, start, stop)
 		from = stop
 	}
-	if from < len(p.text) {
-		return rest(p.slice(from, len(p.text)))
+	if from < len(p.Text) {
+		return rest(p.Slice(from, len(p.Text)))
 	}
 	return nil
 }
@@ -147,27 +151,5 @@ func (s *addedSet) split(x *encoder, p piece, rest func(piece) error) error {
 func aloneAt(s string, a, b int) bool {
 	before, n := utf8.DecodeLastRuneInString(s[:a])
 	after, m := utf8.DecodeRuneInString(s[b:])
-	return (n == 0 || !isWord(before)) && (m == 0 || !isWord(after))
-}
-
-func trimRightSpace(s string) int {
-	for len(s) > 0 {
-		r, n := utf8.DecodeLastRuneInString(s)
-		if !isSpace(r) {
-			break
-		}
-		s = s[:len(s)-n]
-	}
-	return len(s)
-}
-
-func trimLeftSpace(s string) string {
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		if !isSpace(r) {
-			break
-		}
-		s = s[n:]
-	}
-	return s
+	return (n == 0 || !chars.IsWord(before)) && (m == 0 || !chars.IsWord(after))
 }

@@ -5,6 +5,10 @@ import (
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // shortWord is the number of symbols up to which merging by repeated scans beats the heap.
@@ -37,7 +41,7 @@ type symbol struct {
 
 const noRank = math.MaxInt32
 
-func buildBPE(t *Tokenizer, n *node) (model, error) {
+func buildBPE(t *Tokenizer, n *config.Node) (model, error) {
 	if err := t.readVocab(n); err != nil {
 		return nil, err
 	}
@@ -45,18 +49,18 @@ func buildBPE(t *Tokenizer, n *node) (model, error) {
 		return nil, err
 	}
 	m := &bpe{
-		ids: t.ids, unk: -1, unkName: n.text("unk_token", ""), fuseUnk: n.flag("fuse_unk", false),
-		byteFallback: n.flag("byte_fallback", false),
-		prefix:       n.text("continuing_subword_prefix", ""), suffix: n.text("end_of_word_suffix", ""),
+		ids: t.ids, unk: -1, unkName: n.Text("unk_token", ""), fuseUnk: n.Flag("fuse_unk", false),
+		byteFallback: n.Flag("byte_fallback", false),
+		prefix:       n.Text("continuing_subword_prefix", ""), suffix: n.Text("end_of_word_suffix", ""),
 	}
-	if id, ok := t.ids[m.unkName]; ok && n.has("unk_token") {
+	if id, ok := t.ids[m.unkName]; ok && n.Has("unk_token") {
 		m.unk = id
 	}
-	if n.flag("ignore_merges", false) {
+	if n.Flag("ignore_merges", false) {
 		m.whole = t.ids
 	}
 	m.fillSingles()
-	pairs, err := readMerges(n.fields["merges"])
+	pairs, err := readMerges(n.Fields["merges"])
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +68,15 @@ func buildBPE(t *Tokenizer, n *node) (model, error) {
 		return nil, err
 	}
 	m.cut = m.newCutter(pairs)
-	return m, n.err
+	return m, n.Err
 }
 
-func refuseDropout(n *node) error {
-	v := n.fields["dropout"]
-	if v.absent() {
+func refuseDropout(n *config.Node) error {
+	v := n.Fields["dropout"]
+	if v.Absent() {
 		return nil
 	}
-	p, err := v.cursor().float()
+	p, err := v.Cursor().Float()
 	if err == nil && p != 0 {
 		err = fmt.Errorf("%w: dropout %g: encoding would be random", ErrUnsupported, p)
 	}
@@ -100,14 +104,14 @@ func lookup(ids map[string]int32, s string) int32 {
 func byteToken(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
 // readMerges reads the merge list: strings "a b" or pairs ["a", "b"].
-func readMerges(v value) ([][2]string, error) {
-	if v.absent() {
+func readMerges(v config.Value) ([][2]string, error) {
+	if v.Absent() {
 		return nil, nil
 	}
-	v.text = strings.Clone(v.text)
-	c := v.cursor()
-	pairs := make([][2]string, 0, strings.Count(v.text, ","))
-	err := c.array(func() error {
+	v.Text = strings.Clone(v.Text)
+	c := v.Cursor()
+	pairs := make([][2]string, 0, strings.Count(v.Text, ","))
+	err := c.Array(func() error {
 		pair, err := readMerge(c, len(pairs))
 		pairs = append(pairs, pair)
 		return err
@@ -115,9 +119,9 @@ func readMerges(v value) ([][2]string, error) {
 	return pairs, err
 }
 
-func readMerge(c *cursor, rank int) (pair [2]string, err error) {
-	if c.peek() == '"' {
-		s, err := c.str()
+func readMerge(c *config.Cursor, rank int) (pair [2]string, err error) {
+	if c.Peek() == '"' {
+		s, err := c.String()
 		if err != nil {
 			return pair, err
 		}
@@ -128,11 +132,11 @@ func readMerge(c *cursor, rank int) (pair [2]string, err error) {
 		return [2]string{l, r}, nil
 	}
 	n := 0
-	err = c.array(func() (err error) {
+	err = c.Array(func() (err error) {
 		if n == 2 {
 			return fmt.Errorf("%w: number %d has more than two tokens", ErrMerge, rank)
 		}
-		pair[n], err = c.str()
+		pair[n], err = c.String()
 		n++
 		return err
 	})
@@ -174,7 +178,7 @@ func (m *bpe) acceptBytes() bool {
 		return false
 	}
 	var ids [256]int32
-	for b, r := range byteRunes() {
+	for b, r := range prepare.ByteRunes() {
 		id, ok := m.ids[string(r)]
 		if !ok {
 			return false
@@ -188,9 +192,9 @@ func (m *bpe) acceptBytes() bool {
 	return true
 }
 
-func (m *bpe) tokenize(x *encoder, p piece) error {
-	if id, ok := m.whole[p.text]; ok {
-		x.emit(id, p, 0, len(p.text))
+func (m *bpe) tokenize(x *encoder, p prepare.Piece) error {
+	if id, ok := m.whole[p.Text]; ok {
+		x.emit(id, p, 0, len(p.Text))
 		return nil
 	}
 	if !m.cut.on {
@@ -198,8 +202,8 @@ func (m *bpe) tokenize(x *encoder, p piece) error {
 	}
 	from := 0
 	for {
-		i := m.cut.next(p.text, from)
-		if err := m.word(x, p.slice(from, i)); err != nil || i == len(p.text) {
+		i := m.cut.next(p.Text, from)
+		if err := m.word(x, p.Slice(from, i)); err != nil || i == len(p.Text) {
 			return err
 		}
 		from = i
@@ -207,11 +211,11 @@ func (m *bpe) tokenize(x *encoder, p piece) error {
 }
 
 // word encodes one word, by the cache where it can.
-func (m *bpe) word(x *encoder, p piece) error {
+func (m *bpe) word(x *encoder, p prepare.Piece) error {
 	if x.track {
 		return m.merge(x, p)
 	}
-	slot, hit := x.cache.slot(p.text)
+	slot, hit := x.cache.slot(p.Text)
 	if hit {
 		x.ids = append(x.ids, slot.ids[:slot.n]...)
 		return nil
@@ -220,12 +224,12 @@ func (m *bpe) word(x *encoder, p piece) error {
 	if err := m.merge(x, p); err != nil {
 		return err
 	}
-	slot.put(p.text, x.ids[n:])
+	slot.put(p.Text, x.ids[n:])
 	return nil
 }
 
-func (m *bpe) merge(x *encoder, p piece) error {
-	if err := m.symbols(x, p.text); err != nil {
+func (m *bpe) merge(x *encoder, p prepare.Piece) error {
+	if err := m.symbols(x, p.Text); err != nil {
 		return err
 	}
 	if len(x.syms) <= shortWord {
@@ -257,7 +261,7 @@ func (m *bpe) symbols(x *encoder, w string) error {
 func (m *bpe) charSymbols(x *encoder, w string) error {
 	pending := symbol{id: -1} // an unknown symbol that the next one may join
 	for i := 0; i < len(w); {
-		size := runeLen(w, i)
+		size := chars.RuneLen(w, i)
 		s := symbol{id: m.char(w, i, i+size), start: int32(i), end: int32(i + size)}
 		switch {
 		case s.id >= 0:
@@ -286,14 +290,6 @@ func (m *bpe) charSymbols(x *encoder, w string) error {
 		x.syms = append(x.syms, pending)
 	}
 	return nil
-}
-
-func runeLen(s string, i int) int {
-	if s[i] < utf8.RuneSelf {
-		return 1
-	}
-	_, n := utf8.DecodeRuneInString(s[i:])
-	return n
 }
 
 // char returns the id of the character [a, b) of a word, -1 when it is not in the vocabulary.
@@ -331,4 +327,15 @@ func (m *bpe) appendBytes(x *encoder, w string, a, b int) bool {
 		x.syms = append(x.syms, symbol{id: m.bytes[s[i]], start: at, end: at + 1})
 	}
 	return true
+}
+
+// unmapKeys returns a vocabulary by the bytes of its tokens.
+func unmapKeys(ids map[string]int32) map[string]int32 {
+	out := make(map[string]int32, len(ids))
+	for s, id := range ids {
+		if raw, ok := prepare.UnmapBytes(s); ok {
+			out[raw] = id
+		}
+	}
+	return out
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // Decode returns the text of ids. With skipSpecial special tokens are left out. Ids that no token has are left out
@@ -27,14 +30,14 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 // decodeStep turns the strings of tokens into strings nearer to text; it may change the slice it gets.
 type decodeStep func(tokens []string) []string
 
-func decoderKinds() map[string]func(*node) decodeStep {
-	return map[string]func(*node) decodeStep{
-		"ByteLevel":    func(*node) decodeStep { return decodeBytes },
+func decoderKinds() map[string]func(*config.Node) decodeStep {
+	return map[string]func(*config.Node) decodeStep{
+		"ByteLevel":    func(*config.Node) decodeStep { return decodeBytes },
 		"Metaspace":    newMetaspaceDecoder,
 		"WordPiece":    newWordPieceDecoder,
 		"BPEDecoder":   newSuffixDecoder,
-		"ByteFallback": func(*node) decodeStep { return decodeFallback },
-		"Fuse":         func(*node) decodeStep { return fuse },
+		"ByteFallback": func(*config.Node) decodeStep { return decodeFallback },
+		"Fuse":         func(*config.Node) decodeStep { return fuse },
 		"Strip":        newStripDecoder,
 		"Replace":      newReplaceDecoder,
 		"CTC":          newCTCDecoder,
@@ -42,39 +45,41 @@ func decoderKinds() map[string]func(*node) decodeStep {
 	}
 }
 
-// buildDecoder reads the section "decoder" as a flat list; nil without one.
-func buildDecoder(v value) ([]decodeStep, error) {
-	if v.absent() {
-		return nil, nil
+// buildDecoder reads the section "decoder" as a flat list; there is none without it.
+func (t *Tokenizer) buildDecoder(v config.Value) error {
+	if v.Absent() {
+		return nil
 	}
-	n, err := newNode(v, 0)
+	n, err := config.NewNode(v, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return appendDecoders([]decodeStep{}, n)
+	t.byteDecoder = n.Kind == "ByteLevel"
+	t.decoder, err = appendDecoders([]decodeStep{}, n)
+	return err
 }
 
-func appendDecoders(list []decodeStep, n *node) ([]decodeStep, error) {
-	if n.kind == "Sequence" {
-		for _, c := range n.list("decoders") {
+func appendDecoders(list []decodeStep, n *config.Node) ([]decodeStep, error) {
+	if n.Kind == "Sequence" {
+		for _, c := range n.List("decoders") {
 			var err error
 			if list, err = appendDecoders(list, c); err != nil {
 				return nil, err
 			}
 		}
-		return list, n.err
+		return list, n.Err
 	}
-	build := decoderKinds()[n.kind]
+	build := decoderKinds()[n.Kind]
 	if build == nil {
-		return nil, unknown(n.kind, decoderKinds())
+		return nil, config.Unknown(n.Kind, decoderKinds())
 	}
-	return append(list, build(n)), n.err
+	return append(list, build(n)), n.Err
 }
 
 // tokenBytes returns the bytes that a byte-level token stands for; a token with any other character in it stands for
 // itself.
 func tokenBytes(s string) string {
-	if raw, ok := unmapText(s); ok {
+	if raw, ok := prepare.UnmapBytes(s); ok {
 		return raw
 	}
 	return s
@@ -93,14 +98,14 @@ func validUTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s
 	}
-	return repairUTF8(piece{text: s}, false).text
+	return prepare.Repair(prepare.Piece{Text: s}, false).Text
 }
 
-func newMetaspaceDecoder(n *node) decodeStep {
-	mark, scheme := string(n.char("replacement", '▁')), readPrepend(n)
+func newMetaspaceDecoder(n *config.Node) decodeStep {
+	mark, scheme := string(n.Char("replacement", '▁')), prepare.ReadPrepend(n)
 	return func(tokens []string) []string {
 		for i, s := range tokens {
-			if with := " "; i > 0 || scheme == prependNever {
+			if with := " "; i > 0 || scheme == prepare.PrependNever {
 				tokens[i] = strings.ReplaceAll(s, mark, with)
 			} else {
 				tokens[i] = strings.ReplaceAll(s, mark, "")
@@ -110,8 +115,8 @@ func newMetaspaceDecoder(n *node) decodeStep {
 	}
 }
 
-func newWordPieceDecoder(n *node) decodeStep {
-	prefix, tidy := n.text("prefix", "##"), n.flag("cleanup", true)
+func newWordPieceDecoder(n *config.Node) decodeStep {
+	prefix, tidy := n.Text("prefix", "##"), n.Flag("cleanup", true)
 	return func(tokens []string) []string {
 		for i, s := range tokens {
 			if i > 0 {
@@ -150,8 +155,8 @@ func tidyEnglish(s string) string {
 	return s
 }
 
-func newSuffixDecoder(n *node) decodeStep {
-	suffix := n.text("suffix", "</w>")
+func newSuffixDecoder(n *config.Node) decodeStep {
+	suffix := n.Text("suffix", "</w>")
 	return func(tokens []string) []string {
 		for i, s := range tokens {
 			with := " "
@@ -214,9 +219,9 @@ func decodeFallback(tokens []string) []string {
 
 func fuse(tokens []string) []string { return []string{strings.Join(tokens, "")} }
 
-func newStripDecoder(n *node) decodeStep {
-	char := string(n.char("content", ' '))
-	start, stop := n.integer("start", 0, 0, maxText), n.integer("stop", 0, 0, maxText)
+func newStripDecoder(n *config.Node) decodeStep {
+	char := string(n.Char("content", ' '))
+	start, stop := n.Integer("start", 0, 0, maxText), n.Integer("stop", 0, 0, maxText)
 	return func(tokens []string) []string {
 		for i, s := range tokens {
 			for k := int64(0); k < start && strings.HasPrefix(s, char); k++ {
@@ -231,13 +236,13 @@ func newStripDecoder(n *node) decodeStep {
 	}
 }
 
-func newReplaceDecoder(n *node) decodeStep {
-	pattern, with := n.object("pattern"), n.text("content", "")
-	if pattern.has("Regex") {
-		n.fail(fmt.Errorf("%w: a regular expression in a decoder", ErrUnsupported), "pattern")
+func newReplaceDecoder(n *config.Node) decodeStep {
+	pattern, with := n.Object("pattern"), n.Text("content", "")
+	if pattern.Has("Regex") {
+		n.Fail(fmt.Errorf("%w: a regular expression in a decoder", ErrUnsupported), "pattern")
 	}
-	old := pattern.need("String")
-	n.fail(pattern.err, "pattern")
+	old := pattern.Need("String")
+	n.Fail(pattern.Err, "pattern")
 	return func(tokens []string) []string {
 		for i, s := range tokens {
 			if old != "" {
@@ -248,9 +253,9 @@ func newReplaceDecoder(n *node) decodeStep {
 	}
 }
 
-func newCTCDecoder(n *node) decodeStep {
-	pad, delimiter := n.text("pad_token", "<pad>"), n.text("word_delimiter_token", "|")
-	tidy := n.flag("cleanup", true)
+func newCTCDecoder(n *config.Node) decodeStep {
+	pad, delimiter := n.Text("pad_token", "<pad>"), n.Text("word_delimiter_token", "|")
+	tidy := n.Flag("cleanup", true)
 	return func(tokens []string) []string {
 		out := tokens[:0]
 		last := ""

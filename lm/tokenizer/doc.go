@@ -28,6 +28,6 @@
 // # Patterns
 //
 // Split patterns follow Oniguruma's Ruby syntax, which tokenizer.json files are written in. The patterns of GPT-2,
-// Llama 3 and Qwen2 have scanners of their own; every other pattern runs on a small matcher (see compilePattern) that
+// Llama 3 and Qwen2 have scanners of their own; every other pattern runs on a small matcher (see the package internal/pattern) that
 // counts its steps and fails with ErrPatternCost rather than run for ever.
 package tokenizer

@@ -3,7 +3,12 @@ package tokenizer
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
+
+// Span is a range of bytes [Start, End) of the text that was encoded.
+type Span = prepare.Span
 
 // maxText bounds the input of one call; positions are kept in 32 bits.
 const maxText = 1 << 30
@@ -82,17 +87,17 @@ type encoder struct {
 	syms  []symbol
 	heap  []uint64
 	best  []pathNode
-	steps []func(piece) error // steps[i] runs pre-tokenizer i and what follows; the last one is the model
+	steps []func(prepare.Piece) error // steps[i] runs pre-tokenizer i and what follows; the last one is the model
 	cache wordCache
 }
 
 func newEncoder(t *Tokenizer) *encoder {
 	x := &encoder{t: t}
-	x.steps = make([]func(piece) error, len(t.pre)+1)
+	x.steps = make([]func(prepare.Piece) error, len(t.pre)+1)
 	for i, s := range t.pre {
-		x.steps[i] = func(p piece) error { return s.split(x, p, x.steps[i+1]) }
+		x.steps[i] = func(p prepare.Piece) error { return s.Split(p, x.track, x.steps[i+1]) }
 	}
-	x.steps[len(t.pre)] = func(p piece) error { return t.model.tokenize(x, p) }
+	x.steps[len(t.pre)] = func(p prepare.Piece) error { return t.model.tokenize(x, p) }
 	return x
 }
 
@@ -138,16 +143,16 @@ func (x *encoder) text(s string) error {
 	if len(s) > maxText {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLong, len(s), maxText)
 	}
-	p := piece{text: s, first: true}
+	p := prepare.Piece{Text: s, First: true}
 	if !utf8.ValidString(s) {
-		p = repairUTF8(p, x.track)
+		p = prepare.Repair(p, x.track)
 	}
 	from := len(x.spans)
 	t := x.t
-	err := t.added.plain.split(x, p, func(p piece) error {
+	err := t.added.plain.split(x, p, func(p prepare.Piece) error {
 		for _, n := range t.norm {
 			var err error
-			if p, err = n.normalize(p, x.track); err != nil {
+			if p, err = n.Normalize(p, x.track); err != nil {
 				return err
 			}
 		}
@@ -164,10 +169,10 @@ func (x *encoder) text(s string) error {
 }
 
 // emit adds a token that came from the bytes [a, b) of p.
-func (x *encoder) emit(id int32, p piece, a, b int) {
+func (x *encoder) emit(id int32, p prepare.Piece, a, b int) {
 	x.ids = append(x.ids, id)
 	if x.track {
-		x.spans = append(x.spans, p.span(a, b))
+		x.spans = append(x.spans, p.Span(a, b))
 	}
 }
 
@@ -182,51 +187,4 @@ func wholeRunes(s string, spans []Span) {
 			sp.End++
 		}
 	}
-}
-
-// repairUTF8 replaces each invalid sequence by U+FFFD.
-func repairUTF8(p piece, track bool) piece {
-	e := edit(p, track)
-	from := 0
-	for i := 0; i < len(p.text); {
-		r, n := utf8.DecodeRuneInString(p.text[i:])
-		if r == utf8.RuneError && n == 1 {
-			n = invalidLen(p.text[i:])
-			e.keep(from, i)
-			e.put("\uFFFD", i, i+n)
-			from = i + n
-		}
-		i += n
-	}
-	e.keep(from, len(p.text))
-	return e.piece()
-}
-
-// invalidLen returns the length of the invalid sequence at the start of s: the longest prefix of a well-formed
-// character that is there, at least 1 (the practice recommended by the Unicode standard, §3.9).
-func invalidLen(s string) int {
-	low, high, n := byte(0x80), byte(0xBF), 0
-	switch b := s[0]; {
-	case b >= 0xC2 && b <= 0xDF:
-		n = 1
-	case b >= 0xE0 && b <= 0xEF:
-		n = 2
-		if b == 0xE0 {
-			low = 0xA0
-		} else if b == 0xED {
-			high = 0x9F
-		}
-	case b >= 0xF0 && b <= 0xF4:
-		n = 3
-		if b == 0xF0 {
-			low = 0x90
-		} else if b == 0xF4 {
-			high = 0x8F
-		}
-	}
-	i := 1
-	for ; i <= n && i < len(s) && s[i] >= low && s[i] <= high; i++ {
-		low, high = 0x80, 0xBF
-	}
-	return i
 }

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"unicode"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 )
 
 // templatePart says what stands in one place of a template.
@@ -30,12 +32,12 @@ type postProcessor struct {
 // trimming takes white space off the offsets of byte-level tokens.
 type trimming struct{ prefix bool }
 
-func (t *Tokenizer) buildPost(v value) (postProcessor, error) {
+func (t *Tokenizer) buildPost(v config.Value) (postProcessor, error) {
 	p := postProcessor{one: []templateItem{{part: partA}}, two: []templateItem{{part: partA}, {part: partB, typeID: 1}}}
-	if v.absent() {
+	if v.Absent() {
 		return p, nil
 	}
-	n, err := newNode(v, 0)
+	n, err := config.NewNode(v, 0)
 	if err != nil {
 		return p, err
 	}
@@ -51,8 +53,8 @@ func (t *Tokenizer) buildPost(v value) (postProcessor, error) {
 	return p, nil
 }
 
-func postKinds() map[string]func(*Tokenizer, *postProcessor, *node) {
-	return map[string]func(*Tokenizer, *postProcessor, *node){
+func postKinds() map[string]func(*Tokenizer, *postProcessor, *config.Node) {
+	return map[string]func(*Tokenizer, *postProcessor, *config.Node){
 		"TemplateProcessing": (*Tokenizer).addTemplate, "BertProcessing": (*Tokenizer).addBert,
 		"RobertaProcessing": (*Tokenizer).addRoberta, "ByteLevel": (*Tokenizer).addTrimming,
 		"Sequence": nil, // spelled out by addPost
@@ -60,61 +62,55 @@ func postKinds() map[string]func(*Tokenizer, *postProcessor, *node) {
 }
 
 // addPost applies one post-processor of the file; adds remembers whether one that adds tokens came before.
-func (t *Tokenizer) addPost(p *postProcessor, n *node, adds *bool) error {
-	if n.kind == "Sequence" {
-		for _, c := range n.list("processors") {
+func (t *Tokenizer) addPost(p *postProcessor, n *config.Node, adds *bool) error {
+	if n.Kind == "Sequence" {
+		for _, c := range n.List("processors") {
 			if err := t.addPost(p, c, adds); err != nil {
 				return err
 			}
 		}
-		return n.err
+		return n.Err
 	}
-	apply := postKinds()[n.kind]
+	apply := postKinds()[n.Kind]
 	if apply == nil {
-		return unknown(n.kind, postKinds())
+		return config.Unknown(n.Kind, postKinds())
 	}
-	if n.kind != "ByteLevel" {
+	if n.Kind != "ByteLevel" {
 		if *adds {
-			return fmt.Errorf("%w: a second post-processor that adds tokens (%s)", ErrUnsupported, n.kind)
+			return fmt.Errorf("%w: a second post-processor that adds tokens (%s)", ErrUnsupported, n.Kind)
 		}
 		*adds = true
 	}
 	apply(t, p, n)
-	return n.err
+	return n.Err
 }
 
-func (t *Tokenizer) addTrimming(p *postProcessor, n *node) {
-	if n.flag("trim_offsets", true) {
-		p.trimming = &trimming{n.flag("add_prefix_space", true)}
+func (t *Tokenizer) addTrimming(p *postProcessor, n *config.Node) {
+	if n.Flag("trim_offsets", true) {
+		p.trimming = &trimming{n.Flag("add_prefix_space", true)}
 	}
 }
 
-func (t *Tokenizer) addTemplate(p *postProcessor, n *node) {
+func (t *Tokenizer) addTemplate(p *postProcessor, n *config.Node) {
 	special := map[string][]int32{}
-	if n.has("special_tokens") {
-		c := n.fields["special_tokens"].cursor()
-		n.fail(c.object(func(key string) error {
-			v, err := c.raw()
-			if err != nil {
-				return err
-			}
-			token, err := newNode(v, n.depth+1)
-			if err != nil {
-				return err
-			}
-			special[key], err = t.readIDs(token)
-			return err
-		}), "special_tokens")
+	if n.Has("special_tokens") {
+		tokens := n.Object("special_tokens")
+		for key := range tokens.Fields {
+			ids, err := t.readIDs(tokens.Object(key))
+			special[key] = ids
+			tokens.Fail(err, key)
+		}
+		n.Fail(tokens.Err, "special_tokens")
 	}
 	p.one = t.readTemplate(n, "single", special)
 	p.two = t.readTemplate(n, "pair", special)
 }
 
 // readIDs reads the ids of a template's token and checks that they exist.
-func (t *Tokenizer) readIDs(n *node) (ids []int32, err error) {
-	c := n.fields["ids"].cursor()
-	err = c.array(func() error {
-		id, err := c.integer()
+func (t *Tokenizer) readIDs(n *config.Node) (ids []int32, err error) {
+	c := n.Fields["ids"].Cursor()
+	err = c.Array(func() error {
+		id, err := c.Integer()
 		if err != nil {
 			return err
 		}
@@ -132,72 +128,72 @@ func (t *Tokenizer) checkID(id int64) error {
 }
 
 // readTemplate reads the places of a template.
-func (t *Tokenizer) readTemplate(n *node, key string, special map[string][]int32) []templateItem {
+func (t *Tokenizer) readTemplate(n *config.Node, key string, special map[string][]int32) []templateItem {
 	var items []templateItem
-	for _, place := range n.list(key) {
+	for _, place := range n.List(key) {
 		item := templateItem{}
 		switch {
-		case place.has("Sequence"):
-			s := place.object("Sequence")
-			item.typeID = int32(s.integer("type_id", 0, 0, 1<<30))
+		case place.Has("Sequence"):
+			s := place.Object("Sequence")
+			item.typeID = int32(s.Integer("type_id", 0, 0, 1<<30))
 			item.part = partA
-			if name := s.need("id"); name == "B" {
+			if name := s.Need("id"); name == "B" {
 				item.part = partB
 			} else if name != "A" {
-				n.fail(fmt.Errorf("%w: sequence %q is neither A nor B", ErrSyntax, name), key)
+				n.Fail(fmt.Errorf("%w: sequence %q is neither A nor B", ErrSyntax, name), key)
 			}
-			n.fail(s.err, key)
+			n.Fail(s.Err, key)
 		default:
-			s := place.object("SpecialToken")
-			item.typeID = int32(s.integer("type_id", 0, 0, 1<<30))
-			name := s.need("id")
+			s := place.Object("SpecialToken")
+			item.typeID = int32(s.Integer("type_id", 0, 0, 1<<30))
+			name := s.Need("id")
 			ids, ok := special[name]
 			if !ok {
-				n.fail(fmt.Errorf("%w: template token %q is not in special_tokens", ErrVocab, name), key)
+				n.Fail(fmt.Errorf("%w: template token %q is not in special_tokens", ErrVocab, name), key)
 			}
 			item.ids = ids
-			n.fail(s.err, key)
+			n.Fail(s.Err, key)
 		}
-		n.fail(place.err, key)
+		n.Fail(place.Err, key)
 		items = append(items, item)
 	}
 	if len(items) == 0 {
-		n.fail(fmt.Errorf("%w: empty template", ErrSyntax), key)
+		n.Fail(fmt.Errorf("%w: empty template", ErrSyntax), key)
 		return []templateItem{{part: partA}}
 	}
 	return items
 }
 
 // namedID reads ["token", id].
-func (t *Tokenizer) namedID(n *node, key string) []int32 {
-	if !n.has(key) {
-		n.missing(key)
+func (t *Tokenizer) namedID(n *config.Node, key string) []int32 {
+	if !n.Has(key) {
+		n.Missing(key)
 		return nil
 	}
-	c := n.fields[key].cursor()
+	c := n.Fields[key].Cursor()
 	i, id := 0, int64(-1)
-	err := c.array(func() (err error) {
+	err := c.Array(func() (err error) {
 		if i++; i == 1 {
-			_, err = c.str()
+			_, err = c.String()
 			return err
 		}
-		id, err = c.integer()
+		id, err = c.Integer()
 		return err
 	})
 	if err == nil {
 		err = t.checkID(id)
 	}
-	n.fail(err, key)
+	n.Fail(err, key)
 	return []int32{int32(id)}
 }
 
-func (t *Tokenizer) addBert(p *postProcessor, n *node) {
+func (t *Tokenizer) addBert(p *postProcessor, n *config.Node) {
 	cls, sep := t.namedID(n, "cls"), t.namedID(n, "sep")
 	p.one = []templateItem{{ids: cls}, {part: partA}, {ids: sep}}
 	p.two = []templateItem{{ids: cls}, {part: partA}, {ids: sep}, {part: partB, typeID: 1}, {ids: sep, typeID: 1}}
 }
 
-func (t *Tokenizer) addRoberta(p *postProcessor, n *node) {
+func (t *Tokenizer) addRoberta(p *postProcessor, n *config.Node) {
 	cls, sep := t.namedID(n, "cls"), t.namedID(n, "sep")
 	t.addTrimming(p, n)
 	p.one = []templateItem{{ids: cls}, {part: partA}, {ids: sep}}

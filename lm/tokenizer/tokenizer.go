@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // Tokenizer converts text to token ids and back. It is made by Load or Parse, never changes afterwards and is safe for
@@ -16,13 +19,15 @@ type Tokenizer struct {
 	tokens  []token          // by id
 	ids     map[string]int32 // the model's vocabulary
 	added   addedVocab
-	norm    []normalizer
-	pre     []splitter
+	norm    []prepare.Normalizer
+	pre     []prepare.Splitter
 	model   model
 	post    postProcessor
 	decoder []decodeStep
-	info    info
-	pool    sync.Pool // *encoder
+	// byteDecoder: the decoder is ByteLevel alone, so that each token gives its bytes whatever stands around it.
+	byteDecoder bool
+	info        info
+	pool        sync.Pool // *encoder
 }
 
 // token is one entry of the vocabulary.
@@ -81,29 +86,29 @@ func Parse(data []byte) (*Tokenizer, error) {
 
 // sections of a tokenizer.json that matter here.
 type sections struct {
-	added, normalizer, pre, post, decoder, model value
+	added, normalizer, pre, post, decoder, model config.Value
 }
 
 func splitFile(data string) (f sections, err error) {
-	c, err := newCursor(data)
+	c, err := config.NewCursor(data)
 	if err != nil {
 		return f, err
 	}
-	at := map[string]*value{
+	at := map[string]*config.Value{
 		"added_tokens": &f.added, "normalizer": &f.normalizer, "pre_tokenizer": &f.pre,
 		"post_processor": &f.post, "decoder": &f.decoder, "model": &f.model,
 	}
-	err = c.object(func(key string) error {
-		v, err := c.raw()
+	err = c.Object(func(key string) error {
+		v, err := c.Raw()
 		if p := at[key]; p != nil {
 			*p = v
 		}
 		return err
 	})
 	if err == nil {
-		err = c.end()
+		err = c.End()
 	}
-	if err == nil && f.model.absent() {
+	if err == nil && f.model.Absent() {
 		err = fmt.Errorf("%w: no section \"model\"", ErrSyntax)
 	}
 	return f, err
@@ -115,19 +120,19 @@ func (t *Tokenizer) build(f sections) (err error) {
 	if t.model, err = t.buildModel(f.model); err != nil {
 		return fmt.Errorf("model: %w", err)
 	}
-	if t.norm, err = buildNormalizers(f.normalizer); err != nil {
+	if t.norm, err = prepare.Normalizers(f.normalizer); err != nil {
 		return fmt.Errorf("normalizer: %w", err)
 	}
 	if err = t.buildAdded(f.added); err != nil {
 		return fmt.Errorf("added_tokens: %w", err)
 	}
-	if t.pre, err = buildSplitters(f.pre); err != nil {
+	if t.pre, err = prepare.Splitters(f.pre); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
 	if t.post, err = t.buildPost(f.post); err != nil {
 		return fmt.Errorf("post_processor: %w", err)
 	}
-	if t.decoder, err = buildDecoder(f.decoder); err != nil {
+	if err = t.buildDecoder(f.decoder); err != nil {
 		return fmt.Errorf("decoder: %w", err)
 	}
 	t.useRawBytes()
@@ -141,9 +146,9 @@ func (t *Tokenizer) useRawBytes() {
 	if !ok || len(t.pre) == 0 {
 		return
 	}
-	last, ok := t.pre[len(t.pre)-1].(*byteLevelSplit)
+	last, ok := t.pre[len(t.pre)-1].(*prepare.ByteLevel)
 	if ok && m.acceptBytes() {
-		last.raw = true
+		last.Raw = true
 	}
 }
 

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // unknownPenalty is how far below the worst piece an unknown character scores.
@@ -28,8 +32,8 @@ type pathNode struct {
 	id    int32
 }
 
-func buildUnigram(t *Tokenizer, n *node) (model, error) {
-	m := &unigram{unk: int32(n.integer("unk_id", -1, 0, maxText)), byteFallback: n.flag("byte_fallback", false)}
+func buildUnigram(t *Tokenizer, n *config.Node) (model, error) {
+	m := &unigram{unk: int32(n.Integer("unk_id", -1, 0, maxText)), byteFallback: n.Flag("byte_fallback", false)}
 	if err := m.readPieces(t, n); err != nil {
 		return nil, err
 	}
@@ -39,20 +43,20 @@ func buildUnigram(t *Tokenizer, n *node) (model, error) {
 	for b := range m.bytes {
 		m.bytes[b] = lookup(m.ids, byteToken(byte(b)))
 	}
-	return m, n.err
+	return m, n.Err
 }
 
 // readPieces reads [["piece", score], …]; ids are positions. Of two equal pieces the later one counts.
-func (m *unigram) readPieces(t *Tokenizer, n *node) error {
-	v := n.fields["vocab"]
-	if v.absent() {
+func (m *unigram) readPieces(t *Tokenizer, n *config.Node) error {
+	v := n.Fields["vocab"]
+	if v.Absent() {
 		return fmt.Errorf("%w: no field \"vocab\"", ErrSyntax)
 	}
-	v.text = strings.Clone(v.text)
-	c := v.cursor()
-	t.ids = make(map[string]int32, strings.Count(v.text, "["))
+	v.Text = strings.Clone(v.Text)
+	c := v.Cursor()
+	t.ids = make(map[string]int32, strings.Count(v.Text, "["))
 	least := math.Inf(1)
-	err := c.array(func() error {
+	err := c.Array(func() error {
 		text, score, err := readPiece(c)
 		if err != nil {
 			return err
@@ -74,21 +78,21 @@ func (m *unigram) readPieces(t *Tokenizer, n *node) error {
 	return err
 }
 
-func readPiece(c *cursor) (text string, score float64, err error) {
+func readPiece(c *config.Cursor) (text string, score float64, err error) {
 	i := 0
-	err = c.array(func() (err error) {
+	err = c.Array(func() (err error) {
 		switch i++; i {
 		case 1:
-			text, err = c.str()
+			text, err = c.String()
 		case 2:
-			score, err = c.float()
+			score, err = c.Float()
 		default:
-			err = c.fail("a piece has a text and a score")
+			err = c.Fail("a piece has a text and a score")
 		}
 		return err
 	})
 	if err == nil && i != 2 {
-		err = c.fail("a piece has a text and a score")
+		err = c.Fail("a piece has a text and a score")
 	}
 	if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
 		err = fmt.Errorf("%w: piece %q has the score %g", ErrVocab, text, score)
@@ -96,11 +100,11 @@ func readPiece(c *cursor) (text string, score float64, err error) {
 	return text, score, err
 }
 
-func (m *unigram) tokenize(x *encoder, p piece) error {
+func (m *unigram) tokenize(x *encoder, p prepare.Piece) error {
 	if x.track {
 		return m.segment(x, p)
 	}
-	slot, hit := x.cache.slot(p.text)
+	slot, hit := x.cache.slot(p.Text)
 	if hit {
 		x.ids = append(x.ids, slot.ids[:slot.n]...)
 		return nil
@@ -109,12 +113,12 @@ func (m *unigram) tokenize(x *encoder, p piece) error {
 	if err := m.segment(x, p); err != nil {
 		return err
 	}
-	slot.put(p.text, x.ids[n:])
+	slot.put(p.Text, x.ids[n:])
 	return nil
 }
 
-func (m *unigram) segment(x *encoder, p piece) error {
-	if err := m.forward(x, p.text); err != nil {
+func (m *unigram) segment(x *encoder, p prepare.Piece) error {
+	if err := m.forward(x, p.Text); err != nil {
 		return err
 	}
 	return m.emitPath(x, p)
@@ -127,7 +131,7 @@ func (m *unigram) forward(x *encoder, s string) error {
 		x.best = append(x.best, pathNode{start: -1})
 	}
 	for i := 0; i < len(s); {
-		size := runeLen(s, i)
+		size := chars.RuneLen(s, i)
 		base := x.best[i].score
 		single := false
 		node := int32(0)
@@ -159,16 +163,16 @@ func (n *pathNode) reach(score float64, start int, id int32) {
 }
 
 // emitPath walks back along the best way and adds its tokens; runs of unknown characters are one token.
-func (m *unigram) emitPath(x *encoder, p piece) error {
+func (m *unigram) emitPath(x *encoder, p prepare.Piece) error {
 	// The way is turned round in place: each node's id and start move to where its piece begins.
-	end := int32(len(p.text))
+	end := int32(len(p.Text))
 	id, start := x.best[end].id, x.best[end].start
 	for end > 0 {
 		before := x.best[start]
 		x.best[start] = pathNode{start: end, id: id}
 		end, id, start = start, before.id, before.start
 	}
-	for i := 0; i < len(p.text); {
+	for i := 0; i < len(p.Text); {
 		n := x.best[i]
 		end := int(n.start)
 		if n.id != m.unk || m.unk < 0 {
@@ -176,7 +180,7 @@ func (m *unigram) emitPath(x *encoder, p piece) error {
 			i = end
 			continue
 		}
-		for end < len(p.text) && x.best[end].id == m.unk {
+		for end < len(p.Text) && x.best[end].id == m.unk {
 			end = int(x.best[end].start)
 		}
 		m.emitUnknown(x, p, i, end)
@@ -186,8 +190,8 @@ func (m *unigram) emitPath(x *encoder, p piece) error {
 }
 
 // emitUnknown adds what stands for a stretch outside the vocabulary: its bytes, or the unknown token.
-func (m *unigram) emitUnknown(x *encoder, p piece, a, b int) {
-	s := p.text[a:b]
+func (m *unigram) emitUnknown(x *encoder, p prepare.Piece, a, b int) {
+	s := p.Text[a:b]
 	if id, ok := m.ids[s]; ok {
 		x.emit(id, p, a, b)
 		return

@@ -3,13 +3,16 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // sparse bounds how far ids may run ahead of the number of tokens; it keeps a small file from asking for a large table.
 const sparse = 1 << 20
 
 // modelBuilder reads one kind of model.
-type modelBuilder func(*Tokenizer, *node) (model, error)
+type modelBuilder func(*Tokenizer, *config.Node) (model, error)
 
 func modelKinds() map[string]modelBuilder {
 	return map[string]modelBuilder{
@@ -19,25 +22,25 @@ func modelKinds() map[string]modelBuilder {
 
 // model turns one piece of pre-tokenized text into ids, which it adds with x.emit or to x.ids.
 type model interface {
-	tokenize(x *encoder, p piece) error
+	tokenize(x *encoder, p prepare.Piece) error
 }
 
-func (t *Tokenizer) buildModel(v value) (model, error) {
-	n, err := newNode(v, 0)
+func (t *Tokenizer) buildModel(v config.Value) (model, error) {
+	n, err := config.NewNode(v, 0)
 	if err != nil {
 		return nil, err
 	}
-	kind := n.kind
+	kind := n.Kind
 	if kind == "" {
 		kind = guessModel(n)
 	}
 	build := modelKinds()[kind]
 	if build == nil {
-		return nil, unknown(kind, modelKinds())
+		return nil, config.Unknown(kind, modelKinds())
 	}
 	m, err := build(t, n)
 	if err == nil {
-		err = n.err
+		err = n.Err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
@@ -46,30 +49,30 @@ func (t *Tokenizer) buildModel(v value) (model, error) {
 }
 
 // guessModel names the model of old files, which don't.
-func guessModel(n *node) string {
+func guessModel(n *config.Node) string {
 	switch {
-	case n.has("merges"):
+	case n.Has("merges"):
 		return "BPE"
-	case strings.HasPrefix(n.fields["vocab"].text, "["):
+	case strings.HasPrefix(n.Fields["vocab"].Text, "["):
 		return "Unigram"
-	case n.has("continuing_subword_prefix"):
+	case n.Has("continuing_subword_prefix"):
 		return "WordPiece"
 	}
 	return "WordLevel"
 }
 
-// readVocab reads a vocabulary that is an object of text: id.
-func (t *Tokenizer) readVocab(n *node) error {
-	v := n.fields["vocab"]
-	if v.absent() {
+// readVocab reads a vocabulary that is an object of Text: id.
+func (t *Tokenizer) readVocab(n *config.Node) error {
+	v := n.Fields["vocab"]
+	if v.Absent() {
 		return fmt.Errorf("%w: no field \"vocab\"", ErrSyntax)
 	}
-	v.text = strings.Clone(v.text) // tokens share this copy, so that the rest of the file can go
-	c := v.cursor()
-	size := strings.Count(v.text, ":")
+	v.Text = strings.Clone(v.Text) // tokens share this copy, so that the rest of the file can go
+	c := v.Cursor()
+	size := strings.Count(v.Text, ":")
 	t.ids = make(map[string]int32, size)
-	return c.object(func(key string) error {
-		id, err := c.integer()
+	return c.Object(func(key string) error {
+		id, err := c.Integer()
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,9 @@ package tokenizer
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
 
 // wordPiece takes the longest token at the front of a word, then the longest continuation, and so on; a word that
@@ -16,12 +19,12 @@ type wordPiece struct {
 	unkName string
 }
 
-func buildWordPiece(t *Tokenizer, n *node) (model, error) {
+func buildWordPiece(t *Tokenizer, n *config.Node) (model, error) {
 	if err := t.readVocab(n); err != nil {
 		return nil, err
 	}
-	m := &wordPiece{unkName: n.text("unk_token", "[UNK]")}
-	m.maxLen = int(n.integer("max_input_chars_per_word", 100, 0, maxText))
+	m := &wordPiece{unkName: n.Text("unk_token", "[UNK]")}
+	m.maxLen = int(n.Integer("max_input_chars_per_word", 100, 0, maxText))
 	m.unk = lookup(t.ids, m.unkName)
 	for s, id := range t.ids {
 		if s != "" {
@@ -29,16 +32,16 @@ func buildWordPiece(t *Tokenizer, n *node) (model, error) {
 		}
 	}
 	if len(t.ids) > 0 {
-		m.inside, m.hasCont = m.tokens.walk(0, n.text("continuing_subword_prefix", "##"))
+		m.inside, m.hasCont = m.tokens.walk(0, n.Text("continuing_subword_prefix", "##"))
 	}
-	return m, n.err
+	return m, n.Err
 }
 
-func (m *wordPiece) tokenize(x *encoder, p piece) error {
+func (m *wordPiece) tokenize(x *encoder, p prepare.Piece) error {
 	if x.track {
 		return m.word(x, p)
 	}
-	slot, hit := x.cache.slot(p.text)
+	slot, hit := x.cache.slot(p.Text)
 	if hit {
 		x.ids = append(x.ids, slot.ids[:slot.n]...)
 		return nil
@@ -47,21 +50,21 @@ func (m *wordPiece) tokenize(x *encoder, p piece) error {
 	if err := m.word(x, p); err != nil {
 		return err
 	}
-	slot.put(p.text, x.ids[n:])
+	slot.put(p.Text, x.ids[n:])
 	return nil
 }
 
-func (m *wordPiece) word(x *encoder, p piece) error {
+func (m *wordPiece) word(x *encoder, p prepare.Piece) error {
 	ids, spans := len(x.ids), len(x.spans)
-	if len(p.text) > m.maxLen && utf8.RuneCountInString(p.text) > m.maxLen {
+	if len(p.Text) > m.maxLen && utf8.RuneCountInString(p.Text) > m.maxLen {
 		return m.unknown(x, p)
 	}
-	for i := 0; i < len(p.text); {
+	for i := 0; i < len(p.Text); {
 		node := int32(0)
 		if i > 0 {
 			node = m.inside
 		}
-		id, n := m.tokens.longestFrom(node, p.text[i:])
+		id, n := m.tokens.longestFrom(node, p.Text[i:])
 		if n == 0 || i > 0 && !m.hasCont {
 			x.ids = x.ids[:ids]
 			if x.track {
@@ -75,11 +78,11 @@ func (m *wordPiece) word(x *encoder, p piece) error {
 	return nil
 }
 
-func (m *wordPiece) unknown(x *encoder, p piece) error {
+func (m *wordPiece) unknown(x *encoder, p prepare.Piece) error {
 	if m.unk < 0 {
 		return fmt.Errorf("%w: the unknown token %q is not in the vocabulary", ErrNoUnknown, m.unkName)
 	}
-	x.emit(m.unk, p, 0, len(p.text))
+	x.emit(m.unk, p, 0, len(p.Text))
 	return nil
 }
 
@@ -90,22 +93,22 @@ type wordLevel struct {
 	unkName string
 }
 
-func buildWordLevel(t *Tokenizer, n *node) (model, error) {
+func buildWordLevel(t *Tokenizer, n *config.Node) (model, error) {
 	if err := t.readVocab(n); err != nil {
 		return nil, err
 	}
-	name := n.text("unk_token", "<unk>")
-	return &wordLevel{t.ids, lookup(t.ids, name), name}, n.err
+	name := n.Text("unk_token", "<unk>")
+	return &wordLevel{t.ids, lookup(t.ids, name), name}, n.Err
 }
 
-func (m *wordLevel) tokenize(x *encoder, p piece) error {
-	id, ok := m.ids[p.text]
+func (m *wordLevel) tokenize(x *encoder, p prepare.Piece) error {
+	id, ok := m.ids[p.Text]
 	if !ok {
 		id = m.unk
 	}
 	if id < 0 {
-		return fmt.Errorf("%w: %q, and the unknown token %q is not in the vocabulary", ErrNoUnknown, p.text, m.unkName)
+		return fmt.Errorf("%w: %q, and the unknown token %q is not in the vocabulary", ErrNoUnknown, p.Text, m.unkName)
 	}
-	x.emit(id, p, 0, len(p.text))
+	x.emit(id, p, 0, len(p.Text))
 	return nil
 }

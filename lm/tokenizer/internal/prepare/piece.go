@@ -1,33 +1,33 @@
-package tokenizer
+package prepare
 
 import "strings"
 
 // Span is a range of bytes [Start, End) of the text that was encoded.
 type Span struct{ Start, End int }
 
-// piece is a stretch of text on its way through the pipeline. Only when offsets are wanted does it know, byte by byte,
+// Piece is a stretch of text on its way through the pipeline. Only when offsets are wanted does it know, byte by byte,
 // where it came from; otherwise origin is nil and off has no meaning once the text has been edited.
-type piece struct {
-	text   string
+type Piece struct {
+	Text   string
 	origin []origin // per byte of text; nil: byte i came from byte off+i
 	off    int
-	first  bool // begins where the whole input begins
+	First  bool // begins where the whole input begins
 }
 
 // origin is the range of input bytes that one byte of a piece stands for.
 type origin struct{ start, end int32 }
 
-// slice returns the bytes [a, b) of the piece.
-func (p piece) slice(a, b int) piece {
-	q := piece{text: p.text[a:b], off: p.off + a, first: p.first && a == 0}
+// Slice returns the bytes [a, b) of the piece.
+func (p Piece) Slice(a, b int) Piece {
+	q := Piece{Text: p.Text[a:b], off: p.off + a, First: p.First && a == 0}
 	if p.origin != nil {
 		q.origin = p.origin[a:b]
 	}
 	return q
 }
 
-// span returns the input bytes that [a, b) of the piece came from.
-func (p piece) span(a, b int) Span {
+// Span returns the input bytes that [a, b) of the piece came from.
+func (p Piece) Span(a, b int) Span {
 	if p.origin == nil {
 		return Span{p.off + a, p.off + b}
 	}
@@ -37,7 +37,7 @@ func (p piece) span(a, b int) Span {
 	return Span{int(p.origin[a].start), int(p.origin[b-1].end)}
 }
 
-func (p piece) at(i int) origin {
+func (p Piece) at(i int) origin {
 	if p.origin == nil {
 		return origin{int32(p.off + i), int32(p.off + i + 1)}
 	}
@@ -46,7 +46,7 @@ func (p piece) at(i int) origin {
 
 // editor builds the edited copy of a piece from kept and replaced ranges, in order.
 type editor struct {
-	src    piece
+	src    Piece
 	track  bool
 	out    strings.Builder
 	origin []origin
@@ -54,9 +54,9 @@ type editor struct {
 	wrote  bool
 }
 
-func edit(p piece, track bool) *editor {
+func edit(p Piece, track bool) *editor {
 	e := &editor{src: p, track: track}
-	e.out.Grow(len(p.text) + len(p.text)/8 + 8)
+	e.out.Grow(len(p.Text) + len(p.Text)/8 + 8)
 	return e
 }
 
@@ -66,7 +66,7 @@ func (e *editor) keep(a, b int) {
 		return
 	}
 	e.note(a)
-	e.out.WriteString(e.src.text[a:b])
+	e.out.WriteString(e.src.Text[a:b])
 	if e.track {
 		for i := a; i < b; i++ {
 			e.origin = append(e.origin, e.src.at(i))
@@ -86,7 +86,7 @@ func (e *editor) put(s string, a, b int) {
 		return
 	}
 	var o origin
-	switch n := len(e.src.text); {
+	switch n := len(e.src.Text); {
 	case a < b:
 		o = origin{e.src.at(a).start, e.src.at(b - 1).end}
 	case a < n:
@@ -102,12 +102,12 @@ func (e *editor) put(s string, a, b int) {
 // note remembers whether the first thing written comes from the start of the source.
 func (e *editor) note(a int) {
 	if !e.wrote {
-		e.wrote, e.first = true, e.src.first && a == 0
+		e.wrote, e.first = true, e.src.First && a == 0
 	}
 }
 
-func (e *editor) piece() piece {
-	p := piece{text: e.out.String(), off: e.src.off, first: e.first}
+func (e *editor) piece() Piece {
+	p := Piece{Text: e.out.String(), off: e.src.off, First: e.first}
 	if e.track {
 		p.origin = e.origin
 		if p.origin == nil {

@@ -1,60 +1,64 @@
-package tokenizer
+package prepare
 
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/pattern"
 )
 
-// splitter is one pre-tokenizer: it cuts a piece into smaller ones, perhaps with other text, and hands on those that
+// Splitter is one pre-tokenizer: it cuts a piece into smaller ones, perhaps with other text, and hands on those that
 // are not empty.
-type splitter interface {
-	split(x *encoder, p piece, emit func(piece) error) error
+type Splitter interface {
+	Split(p Piece, track bool, emit func(Piece) error) error
 }
 
-func splitterKinds() map[string]func(*node) splitter {
-	return map[string]func(*node) splitter{
+func splitterKinds() map[string]func(*config.Node) Splitter {
+	return map[string]func(*config.Node) Splitter{
 		"ByteLevel": newByteLevelSplit, "Split": newPatternSplit, "Metaspace": newMetaspace,
-		"Whitespace": func(*node) splitter {
+		"Whitespace": func(*config.Node) Splitter {
 			return &matchSplit{find: findFunc(findWhitespaceWords), how: removed, invert: true}
 		},
-		"WhitespaceSplit":    func(*node) splitter { return &matchSplit{find: oneRune(isSpace), how: removed} },
+		"WhitespaceSplit":    func(*config.Node) Splitter { return &matchSplit{find: oneRune(chars.IsSpace), how: removed} },
 		"BertPreTokenizer":   newBertSplit,
 		"Punctuation":        newPunctuation,
 		"Digits":             newDigits,
 		"CharDelimiterSplit": newDelimiterSplit,
-		"FixedLength":        func(n *node) splitter { return fixedLength(n.integer("length", 5, 1, maxText)) },
-		"UnicodeScripts":     func(*node) splitter { return scriptSplit{} },
+		"FixedLength":        func(n *config.Node) Splitter { return fixedLength(n.Integer("length", 5, 1, 1<<30)) },
+		"UnicodeScripts":     func(*config.Node) Splitter { return scriptSplit{} },
 		"Sequence":           nil, // spelled out by appendSplitters
 	}
 }
 
-// buildSplitters reads the section "pre_tokenizer" as a flat list.
-func buildSplitters(v value) ([]splitter, error) {
-	if v.absent() {
+// Splitters reads the section "pre_tokenizer" as a flat list.
+func Splitters(v config.Value) ([]Splitter, error) {
+	if v.Absent() {
 		return nil, nil
 	}
-	n, err := newNode(v, 0)
+	n, err := config.NewNode(v, 0)
 	if err != nil {
 		return nil, err
 	}
 	return appendSplitters(nil, n)
 }
 
-func appendSplitters(list []splitter, n *node) ([]splitter, error) {
-	if n.kind == "Sequence" {
-		for _, c := range n.list("pretokenizers") {
+func appendSplitters(list []Splitter, n *config.Node) ([]Splitter, error) {
+	if n.Kind == "Sequence" {
+		for _, c := range n.List("pretokenizers") {
 			var err error
 			if list, err = appendSplitters(list, c); err != nil {
 				return nil, err
 			}
 		}
-		return list, n.err
+		return list, n.Err
 	}
-	build := splitterKinds()[n.kind]
+	build := splitterKinds()[n.Kind]
 	if build == nil {
-		return nil, unknown(n.kind, splitterKinds())
+		return nil, config.Unknown(n.Kind, splitterKinds())
 	}
-	return append(list, build(n)), n.err
+	return append(list, build(n)), n.Err
 }
 
 // finder looks for something in texts.
@@ -62,10 +66,10 @@ type finder interface {
 	over(s string) search
 }
 
-// search looks through one text: find returns the next match at or after from, start < 0 for none. done ends it.
+// search looks through one Text: find returns the next match at or after from, start < 0 for none. Done ends it.
 type search interface {
-	find(from int) (start, end int, err error)
-	done()
+	Find(from int) (start, end int, err error)
+	Done()
 }
 
 // findFunc is a finder that cannot fail.
@@ -78,12 +82,12 @@ type funcSearch struct {
 	s string
 }
 
-func (f *funcSearch) find(from int) (int, int, error) {
+func (f *funcSearch) Find(from int) (int, int, error) {
 	start, end := f.f(f.s, from)
 	return start, end, nil
 }
 
-func (*funcSearch) done() {}
+func (*funcSearch) Done() {}
 
 // oneRune finds single characters.
 func oneRune(is func(rune) bool) finder {
@@ -103,14 +107,14 @@ func oneRune(is func(rune) bool) finder {
 func findWhitespaceWords(s string, from int) (int, int) {
 	for i := from; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if isSpace(r) {
+		if chars.IsSpace(r) {
 			i += n
 			continue
 		}
-		word, end := isWord(r), i+n
+		word, end := chars.IsWord(r), i+n
 		for end < len(s) {
 			r, n := utf8.DecodeRuneInString(s[end:])
-			if isWord(r) != word || !word && isSpace(r) {
+			if chars.IsWord(r) != word || !word && chars.IsSpace(r) {
 				break
 			}
 			end += n
@@ -138,11 +142,11 @@ func behaviors() map[string]behavior {
 	}
 }
 
-func readBehavior(n *node, def string) behavior {
-	name := n.text("behavior", def)
+func readBehavior(n *config.Node, def string) behavior {
+	name := n.Text("behavior", def)
 	how, ok := behaviors()[name]
 	if !ok {
-		n.fail(unknown(name, behaviors()), "behavior")
+		n.Fail(config.Unknown(name, behaviors()), "behavior")
 	}
 	return how
 }
@@ -154,13 +158,13 @@ type matchSplit struct {
 	invert bool // what lies between matches counts as the match
 }
 
-func (m *matchSplit) split(_ *encoder, p piece, emit func(piece) error) error {
+func (m *matchSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	j := joiner{piece: p, how: m.how, emit: emit}
-	search := m.find.over(p.text)
-	defer search.done()
+	search := m.find.over(p.Text)
+	defer search.Done()
 	prev := 0
-	for from := 0; from <= len(p.text); {
-		start, end, err := search.find(from)
+	for from := 0; from <= len(p.Text); {
+		start, end, err := search.Find(from)
 		if err != nil {
 			return err
 		}
@@ -168,7 +172,7 @@ func (m *matchSplit) split(_ *encoder, p piece, emit func(piece) error) error {
 			break
 		}
 		if start == end && start == prev && from > 0 {
-			from += max(1, runeSize(p.text, end)) // nothing, right behind a match
+			from += max(1, runeSize(p.Text, end)) // nothing, right behind a match
 			continue
 		}
 		if prev < start {
@@ -181,11 +185,11 @@ func (m *matchSplit) split(_ *encoder, p piece, emit func(piece) error) error {
 		}
 		prev, from = end, end
 		if start == end {
-			from += max(1, runeSize(p.text, end))
+			from += max(1, runeSize(p.Text, end))
 		}
 	}
-	if prev < len(p.text) {
-		if err := j.add(prev, len(p.text), m.invert); err != nil {
+	if prev < len(p.Text) {
+		if err := j.add(prev, len(p.Text), m.invert); err != nil {
 			return err
 		}
 	}
@@ -199,9 +203,9 @@ func runeSize(s string, i int) int {
 
 // joiner forms pieces from the successive parts of a piece, matches and what lies between them.
 type joiner struct {
-	piece    piece
+	piece    Piece
 	how      behavior
-	emit     func(piece) error
+	emit     func(Piece) error
 	from, to int // the part that is held back
 	held     bool
 	match    bool // the last part was a match
@@ -215,7 +219,7 @@ func (j *joiner) add(a, b int, match bool) error {
 		if match || a == b {
 			return nil
 		}
-		return j.emit(j.piece.slice(a, b))
+		return j.emit(j.piece.Slice(a, b))
 	case j.held && j.joins(last, match):
 		j.to = b
 		return nil
@@ -243,16 +247,16 @@ func (j *joiner) flush() error {
 		return nil
 	}
 	j.held = false
-	return j.emit(j.piece.slice(j.from, j.to))
+	return j.emit(j.piece.Slice(j.from, j.to))
 }
 
 // scanSplit cuts a text into the successive matches of a scanner.
 type scanSplit scanner
 
-func (scan scanSplit) split(_ *encoder, p piece, emit func(piece) error) error {
-	for i := 0; i < len(p.text); {
-		end := scan(p.text, i)
-		if err := emit(p.slice(i, end)); err != nil {
+func (scan scanSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
+	for i := 0; i < len(p.Text); {
+		end := scan(p.Text, i)
+		if err := emit(p.Slice(i, end)); err != nil {
 			return err
 		}
 		i = end
@@ -261,28 +265,33 @@ func (scan scanSplit) split(_ *encoder, p piece, emit func(piece) error) error {
 }
 
 // newPatternSplit reads the pre-tokenizer "Split".
-func newPatternSplit(n *node) splitter {
-	how, invert := readBehavior(n, ""), n.flag("invert", false)
-	pattern := n.object("pattern")
-	if scan := scanners()[pattern.text("Regex", "")]; scan != nil && (how == isolated || how == removed && invert) {
+func newPatternSplit(n *config.Node) Splitter {
+	how, invert := readBehavior(n, ""), n.Flag("invert", false)
+	source := n.Object("pattern")
+	if scan := scanners()[source.Text("Regex", "")]; scan != nil && (how == isolated || how == removed && invert) {
 		return scanSplit(scan)
 	}
-	find, err := newFinder(pattern)
-	n.fail(err, "pattern")
+	find, err := newFinder(source)
+	n.Fail(err, "pattern")
 	return &matchSplit{find: find, how: how, invert: invert}
 }
 
 // newFinder reads a pattern: {"String": …} or {"Regex": …}.
-func newFinder(n *node) (finder, error) {
+func newFinder(n *config.Node) (finder, error) {
 	switch {
-	case n.has("String"):
-		return literal(n.text("String", "")), n.err
-	case n.has("Regex"):
-		p, err := compilePattern(n.text("Regex", ""))
+	case n.Has("String"):
+		return literal(n.Text("String", "")), n.Err
+	case n.Has("Regex"):
+		p, err := pattern.Compile(n.Text("Regex", ""))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", config.ErrUnsupported, err)
 		}
-		return p, n.err
+		return regex{p}, n.Err
 	}
-	return nil, fmt.Errorf("%w: neither \"String\" nor \"Regex\"", ErrSyntax)
+	return nil, fmt.Errorf("%w: neither \"String\" nor \"Regex\"", config.ErrSyntax)
 }
+
+// regex is a finder for a compiled pattern.
+type regex struct{ pattern *pattern.Pattern }
+
+func (r regex) over(s string) search { return r.pattern.Over(s) }

@@ -1,9 +1,9 @@
-package tokenizer
+package pattern
 
 import "strings"
 
 // bracket reads [...]: characters, ranges, escapes, POSIX names, nested brackets, and && for what both sides hold.
-func (p *patternParser) bracket() (*class, error) {
+func (p *parser) bracket() (*class, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, p.fail("brackets nested too deeply")
 	}
@@ -33,7 +33,7 @@ func (p *patternParser) bracket() (*class, error) {
 }
 
 // bracketItem reads one item and adds it to a class.
-func (p *patternParser) bracketItem(c *class) error {
+func (p *parser) bracketItem(c *class) error {
 	if strings.HasPrefix(p.s[p.i:], "[:") {
 		if named, ok := p.posix(); ok {
 			c.add(named)
@@ -74,7 +74,7 @@ func (p *patternParser) bracketItem(c *class) error {
 }
 
 // bracketChar reads a character, or a class such as \s.
-func (p *patternParser) bracketChar() (*class, rune, error) {
+func (p *parser) bracketChar() (*class, rune, error) {
 	if p.s[p.i] == '\\' {
 		return p.classEscape()
 	}
@@ -93,7 +93,7 @@ func (c *class) add(other *class) {
 }
 
 // posix reads [:name:] or [:^name:].
-func (p *patternParser) posix() (*class, bool) {
+func (p *parser) posix() (*class, bool) {
 	end := strings.Index(p.s[p.i:], ":]")
 	if end < 0 {
 		return nil, false

@@ -1,17 +1,19 @@
-package tokenizer
+package pattern
 
 import (
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
 )
 
 // class is a set of characters in a pattern: a union of categories, ranges, tables and other classes, perhaps cut by
 // others, perhaps negated. Negation comes last.
 type class struct {
 	ascii  [2]uint64 // the answer for ASCII; filled by seal
-	set    charSet
+	set    chars.Set
 	ranges []rune // pairs: first, last
 	tables []*unicode.RangeTable
 	union  []*class
@@ -61,7 +63,7 @@ func (c *class) holds(r rune) bool {
 }
 
 func (c *class) member(r rune) bool {
-	if c.set != 0 && c.set&classOf(r) != 0 {
+	if c.set != 0 && c.set&chars.Of(r) != 0 {
 		return true
 	}
 	for i := 0; i < len(c.ranges); i += 2 {
@@ -100,7 +102,7 @@ func rangeClass(pairs ...rune) *class { return &class{ranges: pairs} }
 // wordClass is \w of Oniguruma, which counts the digits ² ³ ¹ ¼ ½ ¾ of Latin-1 in.
 func wordClass() *class {
 	return &class{
-		set:    setL | setM | catNd | catNl | catPc,
+		set:    chars.L | chars.M | chars.Nd | chars.Nl | chars.Pc,
 		ranges: []rune{0xB2, 0xB3, 0xB9, 0xB9, 0xBC, 0xBE}, tables: []*unicode.RangeTable{unicode.Other_Alphabetic},
 	}
 }
@@ -113,11 +115,11 @@ func shorthand(letter byte) *class {
 	var c *class
 	switch letter | 0x20 {
 	case 'd':
-		c = &class{set: catNd}
+		c = &class{set: chars.Nd}
 	case 'w':
 		c = wordClass()
 	case 's':
-		c = &class{set: setSpace}
+		c = &class{set: chars.Space}
 	case 'h':
 		c = rangeClass('0', '9', 'a', 'f', 'A', 'F')
 	default:
@@ -131,19 +133,19 @@ func shorthand(letter byte) *class {
 
 // namedClasses are the POSIX brackets, which are properties too.
 func namedClasses() map[string]*class {
-	alphabetic := &class{set: setL | catNl, tables: []*unicode.RangeTable{unicode.Other_Alphabetic}}
+	alphabetic := &class{set: chars.L | chars.Nl, tables: []*unicode.RangeTable{unicode.Other_Alphabetic}}
 	return map[string]*class{
-		"alpha": alphabetic, "alphabetic": alphabetic, "digit": {set: catNd},
-		"alnum": {set: catNd, union: []*class{alphabetic}},
-		"upper": {set: catLu, tables: []*unicode.RangeTable{unicode.Other_Uppercase}},
-		"lower": {set: catLl, tables: []*unicode.RangeTable{unicode.Other_Lowercase}},
-		"space": {set: setSpace}, "blank": {set: catZs, ranges: []rune{'\t', '\t'}},
-		"punct": {set: setP | setS}, "cntrl": {set: setCc}, "xdigit": shorthand('h'), "word": wordClass(),
-		"graph": {set: setSpace | setCc | catCs | catCn, neg: true}, "print": {set: setCc | catCs | catCn | catZl | catZp, neg: true},
+		"alpha": alphabetic, "alphabetic": alphabetic, "digit": {set: chars.Nd},
+		"alnum": {set: chars.Nd, union: []*class{alphabetic}},
+		"upper": {set: chars.Lu, tables: []*unicode.RangeTable{unicode.Other_Uppercase}},
+		"lower": {set: chars.Ll, tables: []*unicode.RangeTable{unicode.Other_Lowercase}},
+		"space": {set: chars.Space}, "blank": {set: chars.Zs, ranges: []rune{'\t', '\t'}},
+		"punct": {set: chars.P | chars.S}, "cntrl": {set: chars.Controls}, "xdigit": shorthand('h'), "word": wordClass(),
+		"graph": {set: chars.Space | chars.Controls | chars.Cs | chars.Cn, neg: true}, "print": {set: chars.Controls | chars.Cs | chars.Cn | chars.Zl | chars.Zp, neg: true},
 		"ascii": rangeClass(0, 0x7F), "any": rangeClass(0, unicode.MaxRune),
-		"letter": {set: setL}, "mark": {set: setM}, "number": {set: setN}, "punctuation": {set: setP},
-		"symbol": {set: setS}, "separator": {set: setZ}, "other": {set: setC}, "uppercaseletter": {set: catLu},
-		"lowercaseletter": {set: catLl}, "decimalnumber": {set: catNd}, "whitespace": {set: setSpace},
+		"letter": {set: chars.L}, "mark": {set: chars.M}, "number": {set: chars.N}, "punctuation": {set: chars.P},
+		"symbol": {set: chars.S}, "separator": {set: chars.Z}, "other": {set: chars.C}, "uppercaseletter": {set: chars.Lu},
+		"lowercaseletter": {set: chars.Ll}, "decimalnumber": {set: chars.Nd}, "whitespace": {set: chars.Space},
 	}
 }
 
@@ -153,7 +155,7 @@ func property(name string) (*class, error) {
 		return strings.ToLower(strings.NewReplacer("_", "", " ", "", "-", "").Replace(s))
 	}
 	key := plain(name)
-	for k, set := range categories() {
+	for k, set := range chars.Categories() {
 		if plain(k) == key {
 			return &class{set: set}, nil
 		}

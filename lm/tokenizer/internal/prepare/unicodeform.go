@@ -1,4 +1,4 @@
-package tokenizer
+package prepare
 
 import (
 	"slices"
@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 )
 
 // unicodeForm is one of the four Unicode normalization forms.
@@ -14,24 +17,24 @@ type unicodeForm struct{ form norm.Form }
 // decompose is NFD.
 var decompose = unicodeForm{norm.NFD}
 
-func newUnicodeForm(n *node) normalizer {
+func newUnicodeForm(n *config.Node) Normalizer {
 	return unicodeForm{map[string]norm.Form{
 		"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD,
-	}[n.kind]}
+	}[n.Kind]}
 }
 
-func (u unicodeForm) normalize(p piece, track bool) (piece, error) {
-	if isASCII(p.text) || u.form.IsNormalString(p.text) {
+func (u unicodeForm) Normalize(p Piece, track bool) (Piece, error) {
+	if isASCII(p.Text) || u.form.IsNormalString(p.Text) {
 		return p, nil
 	}
 	if !track {
-		return piece{text: u.apply(p.text), off: p.off, first: p.first}, nil
+		return Piece{Text: u.apply(p.Text), off: p.off, First: p.First}, nil
 	}
 	e := edit(p, track)
-	for i := 0; i < len(p.text); {
-		n := u.form.NextBoundaryInString(p.text[i:], true)
-		n = u.wholeRun(p.text, i, i+max(n, 1))
-		part := p.text[i : i+n]
+	for i := 0; i < len(p.Text); {
+		n := u.form.NextBoundaryInString(p.Text[i:], true)
+		n = u.wholeRun(p.Text, i, i+max(n, 1))
+		part := p.Text[i : i+n]
 		if out := u.apply(part); out == part {
 			e.keep(i, i+n)
 		} else {
@@ -64,7 +67,7 @@ func (u unicodeForm) apply(s string) string {
 	var out []byte
 	from := 0
 	for i, r := range s {
-		if r >= 0x32FF && unicode.Is(lateCompat, r) {
+		if r >= 0x32FF && unicode.Is(chars.LateCompat, r) {
 			out = append(append(out, u.plain(s[from:i])...), string(r)...)
 			from = i + utf8.RuneLen(r)
 		}

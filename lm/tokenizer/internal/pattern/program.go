@@ -1,4 +1,4 @@
-package tokenizer
+package pattern
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// pattern is a compiled split pattern.
-type pattern struct {
+// Pattern is a compiled split pattern.
+type Pattern struct {
 	code  []instruction
 	first firstSet // bytes a match can begin with
 	pool  sync.Pool
@@ -65,16 +65,16 @@ func (f *firstSet) or(g firstSet) {
 	f.any = f.any || g.any
 }
 
-// compilePattern reads a split pattern in Oniguruma's Ruby syntax: alternatives, groups, greedy, lazy and possessive
+// Compile reads a split pattern in Oniguruma's Ruby syntax: alternatives, groups, greedy, lazy and possessive
 // quantifiers, brackets with nesting and &&, properties, anchors, look-ahead, look-behind of fixed length, atomic
 // groups, the flags i, m and x. Back-references, recursion and \X, \K, \G are refused with ErrUnsupported.
-func compilePattern(s string) (*pattern, error) {
+func Compile(s string) (*Pattern, error) {
 	e, err := parsePattern(s)
 	if err != nil {
 		return nil, err
 	}
-	p := &pattern{first: firstOfExpr(e)}
-	p.pool.New = func() any { return &machine{pattern: p, failed: make([][2]int, len(p.code))} }
+	p := &Pattern{first: firstOfExpr(e)}
+	p.pool.New = func() any { return &Matcher{Pattern: p, failed: make([][2]int, len(p.code))} }
 	if err := p.emit(e); err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", s, err)
 	}
@@ -145,12 +145,12 @@ func firstOfExpr(e expr) firstSet {
 	return firstSet{any: true}
 }
 
-func (p *pattern) add(in instruction) int {
+func (p *Pattern) add(in instruction) int {
 	p.code = append(p.code, in)
 	return len(p.code) - 1
 }
 
-func (p *pattern) emit(e expr) error {
+func (p *Pattern) emit(e expr) error {
 	if len(p.code) > maxProgram {
 		return fmt.Errorf("%w: too large", ErrUnsupported)
 	}
@@ -177,7 +177,7 @@ func (p *pattern) emit(e expr) error {
 	return nil
 }
 
-func (p *pattern) emitChoice(e choice) error {
+func (p *Pattern) emitChoice(e choice) error {
 	var ends []int
 	for i, x := range e.options {
 		split := -1
@@ -198,7 +198,7 @@ func (p *pattern) emitChoice(e choice) error {
 	return nil
 }
 
-func (p *pattern) emitRepeat(e repeated) error {
+func (p *Pattern) emitRepeat(e repeated) error {
 	if c, ok := e.body.(oneOf); ok {
 		p.add(instruction{op: opRun, class: c.class, min: e.min, max: e.max, kind: e.kind})
 		return nil
@@ -226,7 +226,7 @@ func (p *pattern) emitRepeat(e repeated) error {
 }
 
 // emitLoop adds body* as: split, body, jump back.
-func (p *pattern) emitLoop(e repeated) error {
+func (p *Pattern) emitLoop(e repeated) error {
 	start := p.addOption(e)
 	if err := p.emit(e.body); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (p *pattern) emitLoop(e repeated) error {
 }
 
 // addOption adds the split in front of an optional body; a lazy one tries the other way first, by a jump over it.
-func (p *pattern) addOption(e repeated) int {
+func (p *Pattern) addOption(e repeated) int {
 	at := p.add(instruction{op: opSplit, first: firstOfExpr(e.body)})
 	if e.kind == lazy {
 		p.code[at] = instruction{op: opSplit, first: firstSet{any: true}, alt: at + 2}
@@ -247,7 +247,7 @@ func (p *pattern) addOption(e repeated) int {
 }
 
 // close points the exits of optional bodies at the end of the program.
-func (p *pattern) close(exits []int, kind repeatKind) {
+func (p *Pattern) close(exits []int, kind repeatKind) {
 	for _, i := range exits {
 		if kind == lazy {
 			i++
@@ -256,13 +256,13 @@ func (p *pattern) close(exits []int, kind repeatKind) {
 	}
 }
 
-func (p *pattern) emitAtomic(body expr) error {
+func (p *Pattern) emitAtomic(body expr) error {
 	at := p.add(instruction{op: opAtomic})
 	return p.emitBody(at, body)
 }
 
 // emitBody adds a body with an end of its own behind instruction at, which goes on after it.
-func (p *pattern) emitBody(at int, body expr) error {
+func (p *Pattern) emitBody(at int, body expr) error {
 	if err := p.emit(body); err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (p *pattern) emitBody(at int, body expr) error {
 
 // emitLook adds a look-around. Looking behind steps back by the length of the body; alternatives of different lengths
 // become looks of their own.
-func (p *pattern) emitLook(e look) error {
+func (p *Pattern) emitLook(e look) error {
 	if !e.behind {
 		return p.emitBody(p.add(instruction{op: opLook, negative: e.negative}), e.body)
 	}

@@ -1,4 +1,4 @@
-package tokenizer
+package prepare
 
 import (
 	"encoding/base64"
@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 )
 
 // charsMap is SentencePiece's precompiled_charsmap: a double-array trie (darts-clone) from character sequences to
@@ -19,17 +22,17 @@ type charsMap struct {
 // longestCluster is the length in bytes from which a cluster of characters is not looked up as a whole.
 const longestCluster = 6
 
-func newCharsMap(n *node) normalizer {
+func newCharsMap(n *config.Node) Normalizer {
 	m := &charsMap{}
-	if !n.has("precompiled_charsmap") {
+	if !n.Has("precompiled_charsmap") {
 		return runeMap(func(rune) (string, bool) { return "", false })
 	}
-	data, err := base64.StdEncoding.DecodeString(n.text("precompiled_charsmap", ""))
+	data, err := base64.StdEncoding.DecodeString(n.Text("precompiled_charsmap", ""))
 	if err == nil {
 		err = m.parse(data)
 	}
 	if err != nil {
-		n.fail(fmt.Errorf("%w: %w", ErrSyntax, err), "precompiled_charsmap")
+		n.Fail(fmt.Errorf("%w: %w", config.ErrSyntax, err), "precompiled_charsmap")
 		return m
 	}
 	for i := range m.plain {
@@ -98,9 +101,9 @@ func (m *charsMap) replacement(at uint32) (string, bool) {
 	return s, true
 }
 
-func (m *charsMap) normalize(p piece, track bool) (piece, error) {
+func (m *charsMap) Normalize(p Piece, track bool) (Piece, error) {
 	var e *editor
-	s := p.text
+	s := p.Text
 	from := 0
 	change := func(a, b int) bool {
 		with, ok := m.lookup(s[a:b])
@@ -120,13 +123,13 @@ func (m *charsMap) normalize(p piece, track bool) (piece, error) {
 			i++
 			continue
 		}
-		end := i + clusterLen(s[i:])
+		end := i + chars.ClusterLen(s[i:])
 		if end-i < longestCluster && change(i, end) {
 			i = end
 			continue
 		}
 		for i < end {
-			n := runeLen(s, i)
+			n := chars.RuneLen(s, i)
 			change(i, i+n)
 			i += n
 		}

@@ -1,4 +1,4 @@
-package tokenizer
+package chars
 
 import "unicode"
 
@@ -45,8 +45,8 @@ var latePunctuation = &unicode.RangeTable{
 	},
 }
 
-// lateMarks: marks that StripAccents keeps.
-var lateMarks = &unicode.RangeTable{
+// LateMarks: marks that StripAccents keeps.
+var LateMarks = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x7FD, 0x7FD, 1},
 		{0x898, 0x89F, 1},
@@ -129,8 +129,8 @@ var lateMarks = &unicode.RangeTable{
 	},
 }
 
-// lateAccents: non-spacing marks that BertNormalizer keeps.
-var lateAccents = &unicode.RangeTable{
+// LateAccents: non-spacing marks that BertNormalizer keeps.
+var LateAccents = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x7FD, 0x7FD, 1},
 		{0x898, 0x89F, 1},
@@ -228,8 +228,8 @@ var lateAccents = &unicode.RangeTable{
 	},
 }
 
-// lateFormat: format characters that BertNormalizer keeps.
-var lateFormat = &unicode.RangeTable{
+// LateFormat: format characters that BertNormalizer keeps.
+var LateFormat = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x890, 0x891, 1}, {0x8E2, 0x8E2, 1},
 	},
@@ -238,8 +238,8 @@ var lateFormat = &unicode.RangeTable{
 	},
 }
 
-// bertIdeographs: the blocks of ideographs that BertNormalizer sets apart.
-var bertIdeographs = &unicode.RangeTable{
+// BERTIdeographs: the blocks of ideographs that BertNormalizer sets apart.
+var BERTIdeographs = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x3400, 0x4DBF, 1}, {0x4E00, 0x9FFF, 1}, {0xF900, 0xFAFF, 1},
 	},
@@ -248,8 +248,8 @@ var bertIdeographs = &unicode.RangeTable{
 	},
 }
 
-// lateCompat: characters that NFKC and NFKD keep.
-var lateCompat = &unicode.RangeTable{
+// LateCompat: characters that NFKC and NFKD keep.
+var LateCompat = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x32FF, 0x32FF, 1}, {0xA7F2, 0xA7F4, 1}, {0xAB69, 0xAB69, 1},
 	},

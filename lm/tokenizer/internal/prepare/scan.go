@@ -1,8 +1,10 @@
-package tokenizer
+package prepare
 
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
 )
 
 // The split patterns that have scanners of their own. They are written in every tokenizer.json that uses them.
@@ -56,12 +58,12 @@ func scanClass(s string, i int) (class uint8, size int) {
 		return scanASCII[b], 1
 	}
 	r, n := utf8.DecodeRuneInString(s[i:])
-	switch set := classOf(r); {
-	case set&setL != 0:
+	switch set := chars.Of(r); {
+	case set&chars.L != 0:
 		return scanLetter, n
-	case set&setN != 0:
+	case set&chars.N != 0:
 		return scanNumber, n
-	case set&setSpace != 0:
+	case set&chars.Space != 0:
 		return scanSpace, n
 	}
 	return scanOther, n

@@ -1,4 +1,4 @@
-package tokenizer
+package chars
 
 import (
 	"unicode"
@@ -25,8 +25,8 @@ const (
 	breakHangulLVT
 )
 
-// clusterLen returns the length in bytes of the first grapheme cluster of s, which is not empty.
-func clusterLen(s string) int {
+// ClusterLen returns the length in bytes of the first grapheme cluster of s, which is not empty.
+func ClusterLen(s string) int {
 	r, i := utf8.DecodeRuneInString(s)
 	last := breakOf(r)
 	regional := last == breakRegional // an odd number of regional indicators so far
@@ -94,15 +94,15 @@ func breakOf(r rune) breakClass {
 }
 
 func breakByCategory(r rune) breakClass {
-	switch class := classOf(r); {
-	case class&(catMn|catMe) != 0 || unicode.Is(unicode.Other_Grapheme_Extend, r):
+	switch class := Of(r); {
+	case class&(Mn|Me) != 0 || unicode.Is(unicode.Other_Grapheme_Extend, r):
 		return breakExtend
-	case class == catMc || r == 0xE33 || r == 0xEB3:
+	case class == Mc || r == 0xE33 || r == 0xEB3:
 		if unicode.Is(notSpacing, r) {
 			return breakOther
 		}
 		return breakSpacing
-	case class&(setCc|catCf|catZl|catZp) != 0:
+	case class&(Controls|Cf|Zl|Zp) != 0:
 		return breakControl
 	}
 	if unicode.Is(prependLetters, r) {
@@ -131,5 +131,5 @@ func hangulBreak(r rune) breakClass {
 // isPictograph approximates Extended_Pictographic: symbols from U+2000 on, and ©, ®. The clusters that it decides are
 // longer than any sequence of a character map.
 func isPictograph(r rune) bool {
-	return r == 0xA9 || r == 0xAE || r >= 0x203C && classOf(r)&catSo != 0
+	return r == 0xA9 || r == 0xAE || r >= 0x203C && Of(r)&So != 0
 }

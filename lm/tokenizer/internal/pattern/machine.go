@@ -1,13 +1,15 @@
-package tokenizer
+package pattern
 
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
 )
 
-// machine matches a pattern against one text by backtracking, as the pattern's language is defined by it.
-type machine struct {
-	*pattern
+// Matcher matches a pattern against one text by backtracking, as the pattern's language is defined by it.
+type Matcher struct {
+	*Pattern
 	s      string
 	stack  []frame
 	steps  int
@@ -35,27 +37,28 @@ const (
 // over the same spaces again from each of them.
 const longRun = 64
 
-// over returns a matcher of the text s; done gives it back.
-func (p *pattern) over(s string) search {
-	m := p.pool.Get().(*machine)
+// Over returns a matcher of the text s; Done gives it back.
+func (p *Pattern) Over(s string) *Matcher {
+	m := p.pool.Get().(*Matcher)
 	m.s, m.steps, m.limit = s, 0, 1<<20+256*len(s)
 	clear(m.failed)
 	return m
 }
 
-func (m *machine) done() {
+// Done ends the use of m.
+func (m *Matcher) Done() {
 	m.s = ""
 	m.pool.Put(m)
 }
 
-// find returns the leftmost match at or after from; start < 0: none.
-func (m *machine) find(from int) (start, end int, err error) {
+// Find returns the leftmost match at or after byte from; start < 0: none. It fails with ErrCost.
+func (m *Matcher) Find(from int) (start, end int, err error) {
 	for i := from; i <= len(m.s); {
 		if m.first.has(m.s, i) {
 			m.stack = m.stack[:0]
 			end, ok := m.run(0, i)
 			if m.steps > m.limit {
-				return -1, -1, fmt.Errorf("%w: more than %d steps on %d bytes", ErrPatternCost, m.limit, len(m.s))
+				return -1, -1, fmt.Errorf("%w: more than %d steps on %d bytes", ErrCost, m.limit, len(m.s))
 			}
 			if ok {
 				return i, end, nil
@@ -64,13 +67,13 @@ func (m *machine) find(from int) (start, end int, err error) {
 		if i == len(m.s) {
 			break
 		}
-		i += runeLen(m.s, i)
+		i += chars.RuneLen(m.s, i)
 	}
 	return -1, -1, nil
 }
 
 // run matches from instruction pc at byte i up to the opEnd on that level.
-func (m *machine) run(pc, i int) (end int, ok bool) {
+func (m *Matcher) run(pc, i int) (end int, ok bool) {
 	base := len(m.stack)
 	for {
 		m.steps++
@@ -117,7 +120,7 @@ func (m *machine) run(pc, i int) (end int, ok bool) {
 }
 
 // one consumes a character of a class.
-func (m *machine) one(c *class, i int) (int, bool) {
+func (m *Matcher) one(c *class, i int) (int, bool) {
 	if i >= len(m.s) {
 		return i, false
 	}
@@ -129,7 +132,7 @@ func (m *machine) one(c *class, i int) (int, bool) {
 }
 
 // takeRun consumes characters of a class and leaves a frame for the other lengths.
-func (m *machine) takeRun(in *instruction, pc, i int) (int, bool) {
+func (m *Matcher) takeRun(in *instruction, pc, i int) (int, bool) {
 	if f := m.failed[pc]; i >= f[0] && i < f[1] {
 		return i, false
 	}
@@ -171,7 +174,7 @@ func (m *machine) takeRun(in *instruction, pc, i int) (int, bool) {
 }
 
 // backtrack takes the newest way not yet taken above base.
-func (m *machine) backtrack(base int) (pc, i int, ok bool) {
+func (m *Matcher) backtrack(base int) (pc, i int, ok bool) {
 	for len(m.stack) > base {
 		m.steps++
 		f := &m.stack[len(m.stack)-1]
@@ -204,7 +207,7 @@ func (m *machine) backtrack(base int) (pc, i int, ok bool) {
 }
 
 // look evaluates a look-around at byte i.
-func (m *machine) look(in *instruction, pc, i int) bool {
+func (m *Matcher) look(in *instruction, pc, i int) bool {
 	for range in.back {
 		if i == 0 {
 			return in.negative
@@ -216,7 +219,7 @@ func (m *machine) look(in *instruction, pc, i int) bool {
 	return ok != in.negative
 }
 
-func (m *machine) holds(kind assertKind, i int) bool {
+func (m *Matcher) holds(kind assertKind, i int) bool {
 	s := m.s
 	switch kind {
 	case textStart:
@@ -232,6 +235,6 @@ func (m *machine) holds(kind assertKind, i int) bool {
 	}
 	before, n := utf8.DecodeLastRuneInString(s[:i])
 	after, k := utf8.DecodeRuneInString(s[i:])
-	edge := (n > 0 && isWordish(before)) != (k > 0 && isWordish(after))
+	edge := (n > 0 && chars.IsPlainWord(before)) != (k > 0 && chars.IsPlainWord(after))
 	return edge == (kind == wordEdge)
 }

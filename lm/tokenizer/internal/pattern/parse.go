@@ -1,4 +1,4 @@
-package tokenizer
+package pattern
 
 import (
 	"fmt"
@@ -50,30 +50,30 @@ const (
 
 // Limits on patterns.
 const (
-	maxPattern = 1 << 14 // bytes of the text
+	maxSource  = 1 << 14 // bytes of the text
 	maxRepeat  = 1000    // count in {n,m}
 	maxProgram = 1 << 14 // instructions
 )
 
-// patternParser reads Oniguruma's Ruby syntax.
-type patternParser struct {
+// parser reads Oniguruma's Ruby syntax.
+type parser struct {
 	s     string
 	i     int
 	depth int
-	flags patternFlags
+	flags flags
 }
 
-type patternFlags struct{ fold, dotAll, extended bool }
+type flags struct{ fold, dotAll, extended bool }
 
-func (p *patternParser) fail(what string) error {
+func (p *parser) fail(what string) error {
 	return fmt.Errorf("%w: pattern %q: %s at byte %d", ErrUnsupported, p.s, what, p.i)
 }
 
 func parsePattern(s string) (expr, error) {
-	if len(s) > maxPattern {
-		return nil, fmt.Errorf("%w: pattern of %d bytes, at most %d", ErrUnsupported, len(s), maxPattern)
+	if len(s) > maxSource {
+		return nil, fmt.Errorf("%w: pattern of %d bytes, at most %d", ErrUnsupported, len(s), maxSource)
 	}
-	p := &patternParser{s: s}
+	p := &parser{s: s}
 	e, err := p.alternatives()
 	if err == nil && p.i < len(p.s) {
 		err = p.fail("unmatched )")
@@ -81,9 +81,9 @@ func parsePattern(s string) (expr, error) {
 	return e, err
 }
 
-func (p *patternParser) more() bool { return p.i < len(p.s) }
+func (p *parser) more() bool { return p.i < len(p.s) }
 
-func (p *patternParser) accept(s string) bool {
+func (p *parser) accept(s string) bool {
 	if strings.HasPrefix(p.s[p.i:], s) {
 		p.i += len(s)
 		return true
@@ -91,18 +91,18 @@ func (p *patternParser) accept(s string) bool {
 	return false
 }
 
-func (p *patternParser) rune() rune {
+func (p *parser) rune() rune {
 	r, n := utf8.DecodeRuneInString(p.s[p.i:])
 	p.i += n
 	return r
 }
 
 // alternatives reads a|b|c up to a closing bracket or the end. Flags set inside hold to the end of the group.
-func (p *patternParser) alternatives() (expr, error) {
+func (p *parser) alternatives() (expr, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, p.fail("groups nested too deeply")
 	}
-	defer func(f patternFlags) { p.depth--; p.flags = f }(p.flags)
+	defer func(f flags) { p.depth--; p.flags = f }(p.flags)
 	var options []expr
 	for {
 		e, err := p.concatenation()
@@ -120,7 +120,7 @@ func (p *patternParser) alternatives() (expr, error) {
 	return choice{options}, nil
 }
 
-func (p *patternParser) concatenation() (expr, error) {
+func (p *parser) concatenation() (expr, error) {
 	var parts []expr
 	for p.more() && p.s[p.i] != '|' && p.s[p.i] != ')' {
 		if p.flags.extended && p.skipComment() {
@@ -145,7 +145,7 @@ func (p *patternParser) concatenation() (expr, error) {
 }
 
 // skipComment passes over white space and comments of the extended syntax.
-func (p *patternParser) skipComment() bool {
+func (p *parser) skipComment() bool {
 	switch p.s[p.i] {
 	case ' ', '\t', '\n', '\r', '\f', '\v':
 		p.i++
@@ -160,7 +160,7 @@ func (p *patternParser) skipComment() bool {
 }
 
 // quantified reads the quantifiers behind an atom.
-func (p *patternParser) quantified(e expr) (expr, error) {
+func (p *parser) quantified(e expr) (expr, error) {
 	for p.more() {
 		low, high, braces, ok := p.quantifier()
 		if !ok {
@@ -184,7 +184,7 @@ func (p *patternParser) quantified(e expr) (expr, error) {
 	return e, nil
 }
 
-func (p *patternParser) quantifier() (low, high int, braces, ok bool) {
+func (p *parser) quantifier() (low, high int, braces, ok bool) {
 	switch p.s[p.i] {
 	case '?':
 		low, high, ok = 0, 1, true
@@ -202,7 +202,7 @@ func (p *patternParser) quantifier() (low, high int, braces, ok bool) {
 }
 
 // braces reads {n}, {n,}, {,m} or {n,m}; anything else in braces is plain text.
-func (p *patternParser) braces() (low, high int, braces, ok bool) {
+func (p *parser) braces() (low, high int, braces, ok bool) {
 	end := strings.IndexByte(p.s[p.i:], '}')
 	if end < 0 {
 		return 0, 0, true, false
@@ -236,7 +236,7 @@ func parseCount(s string) (int, error) {
 }
 
 // atom reads one part without its quantifier; nil for one that stands for nothing (flags, comments).
-func (p *patternParser) atom() (expr, error) {
+func (p *parser) atom() (expr, error) {
 	switch p.s[p.i] {
 	case '(':
 		return p.group()
@@ -268,12 +268,12 @@ func (p *patternParser) atom() (expr, error) {
 }
 
 // one makes a character of a class, in either case where the flags say so.
-func (p *patternParser) one(c *class) expr {
+func (p *parser) one(c *class) expr {
 	c.fold = p.flags.fold
 	return oneOf{c.seal()}
 }
 
-func (p *patternParser) group() (expr, error) {
+func (p *parser) group() (expr, error) {
 	p.i++
 	var wrap func(expr) expr
 	if p.accept("?") {
@@ -297,7 +297,7 @@ func (p *patternParser) group() (expr, error) {
 }
 
 // groupKind reads what follows "(?"; skip: the group is complete and stands for nothing.
-func (p *patternParser) groupKind() (wrap func(expr) expr, skip bool, err error) {
+func (p *parser) groupKind() (wrap func(expr) expr, skip bool, err error) {
 	switch {
 	case p.accept(":"):
 		return nil, false, nil
@@ -330,7 +330,7 @@ func (p *patternParser) groupKind() (wrap func(expr) expr, skip bool, err error)
 }
 
 // groupFlags reads the flags of (?i) and (?i:…). Without a colon they hold to the end of the group around.
-func (p *patternParser) groupFlags() (wrap func(expr) expr, skip bool, err error) {
+func (p *parser) groupFlags() (wrap func(expr) expr, skip bool, err error) {
 	outer := p.flags
 	on := true
 	for p.more() {
@@ -358,7 +358,7 @@ func (p *patternParser) groupFlags() (wrap func(expr) expr, skip bool, err error
 }
 
 // escape reads a backslash and what follows outside brackets.
-func (p *patternParser) escape() (expr, error) {
+func (p *parser) escape() (expr, error) {
 	if p.i+1 >= len(p.s) {
 		return nil, p.fail("trailing backslash")
 	}
@@ -384,7 +384,7 @@ func (p *patternParser) escape() (expr, error) {
 }
 
 // classEscape reads an escape that is legal in brackets too: a class, or a single character with a nil class.
-func (p *patternParser) classEscape() (*class, rune, error) {
+func (p *parser) classEscape() (*class, rune, error) {
 	p.i++
 	if !p.more() {
 		return nil, 0, p.fail("trailing backslash")
@@ -412,7 +412,7 @@ func (p *patternParser) classEscape() (*class, rune, error) {
 	return nil, p.rune(), nil
 }
 
-func (p *patternParser) propertyEscape() (*class, error) {
+func (p *parser) propertyEscape() (*class, error) {
 	negative := p.s[p.i] == 'P'
 	p.i++
 	if !p.accept("{") {
@@ -438,7 +438,7 @@ func (p *patternParser) propertyEscape() (*class, error) {
 }
 
 // hexEscape reads \xHH, \x{H…} or \uHHHH.
-func (p *patternParser) hexEscape() (rune, error) {
+func (p *parser) hexEscape() (rune, error) {
 	digits := p.s[p.i+1:]
 	size := 2
 	if p.s[p.i] == 'u' {

@@ -1,69 +1,72 @@
-package tokenizer
+package prepare
 
 import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/lm/tokenizer/internal/chars"
+	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 )
 
-// normalizer edits a text before it is split.
-type normalizer interface {
-	normalize(p piece, track bool) (piece, error)
+// Normalizer edits a text before it is split.
+type Normalizer interface {
+	Normalize(p Piece, track bool) (Piece, error)
 }
 
-func normalizerKinds() map[string]func(*node) normalizer {
-	return map[string]func(*node) normalizer{
+func normalizerKinds() map[string]func(*config.Node) Normalizer {
+	return map[string]func(*config.Node) Normalizer{
 		"NFC": newUnicodeForm, "NFD": newUnicodeForm, "NFKC": newUnicodeForm, "NFKD": newUnicodeForm,
-		"Lowercase":      func(*node) normalizer { return runeMap(lowerRune) },
-		"StripAccents":   func(*node) normalizer { return runeMap(dropMark) },
+		"Lowercase":      func(*config.Node) Normalizer { return runeMap(lowerRune) },
+		"StripAccents":   func(*config.Node) Normalizer { return runeMap(dropMark) },
 		"Strip":          newStrip,
-		"Prepend":        func(n *node) normalizer { return prepend(n.need("prepend")) },
+		"Prepend":        func(n *config.Node) Normalizer { return prepend(n.Need("prepend")) },
 		"Replace":        newReplace,
 		"BertNormalizer": newBertNormalizer,
-		"Nmt":            func(*node) normalizer { return runeMap(nmtRune) },
+		"Nmt":            func(*config.Node) Normalizer { return runeMap(nmtRune) },
 		"Precompiled":    newCharsMap,
-		"ByteLevel":      func(*node) normalizer { return byteNormalizer{} },
+		"ByteLevel":      func(*config.Node) Normalizer { return byteNormalizer{} },
 		"Sequence":       nil, // spelled out by appendNormalizers
 	}
 }
 
-// buildNormalizers reads the section "normalizer" as a flat list.
-func buildNormalizers(v value) ([]normalizer, error) {
-	if v.absent() {
+// Normalizers reads the section "normalizer" as a flat list.
+func Normalizers(v config.Value) ([]Normalizer, error) {
+	if v.Absent() {
 		return nil, nil
 	}
-	n, err := newNode(v, 0)
+	n, err := config.NewNode(v, 0)
 	if err != nil {
 		return nil, err
 	}
 	return appendNormalizers(nil, n)
 }
 
-func appendNormalizers(list []normalizer, n *node) ([]normalizer, error) {
-	if n.kind == "Sequence" {
-		for _, c := range n.list("normalizers") {
+func appendNormalizers(list []Normalizer, n *config.Node) ([]Normalizer, error) {
+	if n.Kind == "Sequence" {
+		for _, c := range n.List("normalizers") {
 			var err error
 			if list, err = appendNormalizers(list, c); err != nil {
 				return nil, err
 			}
 		}
-		return list, n.err
+		return list, n.Err
 	}
-	build := normalizerKinds()[n.kind]
+	build := normalizerKinds()[n.Kind]
 	if build == nil {
-		return nil, unknown(n.kind, normalizerKinds())
+		return nil, config.Unknown(n.Kind, normalizerKinds())
 	}
-	return append(list, build(n)), n.err
+	return append(list, build(n)), n.Err
 }
 
 // runeMap replaces single characters: it returns the replacement and true, or false to keep the character.
 type runeMap func(r rune) (string, bool)
 
-func (m runeMap) normalize(p piece, track bool) (piece, error) {
+func (m runeMap) Normalize(p Piece, track bool) (Piece, error) {
 	var e *editor
 	from := 0
-	for i := 0; i < len(p.text); {
-		r, n := utf8.DecodeRuneInString(p.text[i:])
+	for i := 0; i < len(p.Text); {
+		r, n := utf8.DecodeRuneInString(p.Text[i:])
 		if s, change := m(r); change {
 			if e == nil {
 				e = edit(p, track)
@@ -77,7 +80,7 @@ func (m runeMap) normalize(p piece, track bool) (piece, error) {
 	if e == nil {
 		return p, nil
 	}
-	e.keep(from, len(p.text))
+	e.keep(from, len(p.Text))
 	return e.piece(), nil
 }
 
@@ -107,7 +110,7 @@ func lowerRune(r rune) (string, bool) {
 
 // dropMark removes combining marks of every kind.
 func dropMark(r rune) (string, bool) {
-	return "", r >= 0x300 && classOf(r)&setM != 0 && !unicode.Is(lateMarks, r)
+	return "", r >= 0x300 && chars.Of(r)&chars.M != 0 && !unicode.Is(chars.LateMarks, r)
 }
 
 // nmtRune is the clean-up of SentencePiece's "nmt" rules: controls go, other kinds of space become a space.
@@ -125,31 +128,31 @@ func nmtRune(r rune) (string, bool) {
 // strip removes white space from the ends.
 type strip struct{ left, right bool }
 
-func newStrip(n *node) normalizer {
-	return strip{n.flag("strip_left", true), n.flag("strip_right", true)}
+func newStrip(n *config.Node) Normalizer {
+	return strip{n.Flag("strip_left", true), n.Flag("strip_right", true)}
 }
 
-func (s strip) normalize(p piece, _ bool) (piece, error) {
-	from, to := 0, len(p.text)
+func (s strip) Normalize(p Piece, _ bool) (Piece, error) {
+	from, to := 0, len(p.Text)
 	if s.right {
-		to = trimRightSpace(p.text)
+		to = chars.TrimRight(p.Text)
 	}
 	if s.left {
-		from = to - len(trimLeftSpace(p.text[:to]))
+		from = to - len(chars.TrimLeft(p.Text[:to]))
 	}
-	return p.slice(from, to), nil
+	return p.Slice(from, to), nil
 }
 
 // prepend puts a text in front of one that is not empty.
 type prepend string
 
-func (s prepend) normalize(p piece, track bool) (piece, error) {
-	if p.text == "" || s == "" {
+func (s prepend) Normalize(p Piece, track bool) (Piece, error) {
+	if p.Text == "" || s == "" {
 		return p, nil
 	}
 	e := edit(p, track)
 	e.put(string(s), 0, 0)
-	e.keep(0, len(p.text))
+	e.keep(0, len(p.Text))
 	return e.piece(), nil
 }
 
@@ -159,23 +162,23 @@ type replace struct {
 	with string
 }
 
-func newReplace(n *node) normalizer {
-	find, err := newFinder(n.object("pattern"))
-	n.fail(err, "pattern")
-	return &replace{find, n.text("content", "")}
+func newReplace(n *config.Node) Normalizer {
+	find, err := newFinder(n.Object("pattern"))
+	n.Fail(err, "pattern")
+	return &replace{find, n.Text("content", "")}
 }
 
-func (r *replace) normalize(p piece, track bool) (piece, error) {
+func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
 	e := edit(p, track)
 	if old, ok := r.find.(literal); ok && old != "" {
 		replaceAll(e, string(old), r.with)
 		return e.piece(), nil
 	}
-	search := r.find.over(p.text)
-	defer search.done()
+	search := r.find.over(p.Text)
+	defer search.Done()
 	prev := 0
-	for from := 0; from <= len(p.text); {
-		start, end, err := search.find(from)
+	for from := 0; from <= len(p.Text); {
+		start, end, err := search.Find(from)
 		if err != nil {
 			return p, err
 		}
@@ -184,7 +187,7 @@ func (r *replace) normalize(p piece, track bool) (piece, error) {
 		}
 		from = end
 		if start == end {
-			from += max(1, runeSize(p.text, end))
+			from += max(1, runeSize(p.Text, end))
 			if start == prev && start > 0 {
 				continue // nothing, right behind a match
 			}
@@ -193,29 +196,29 @@ func (r *replace) normalize(p piece, track bool) (piece, error) {
 		e.put(r.with, start, end)
 		prev = end
 	}
-	e.keep(prev, len(p.text))
+	e.keep(prev, len(p.Text))
 	return e.piece(), nil
 }
 
 // byteNormalizer maps every byte to its printable character.
 type byteNormalizer struct{}
 
-func (byteNormalizer) normalize(p piece, track bool) (piece, error) { return mapBytes(p, track), nil }
+func (byteNormalizer) Normalize(p Piece, track bool) (Piece, error) { return mapBytes(p, track), nil }
 
 // bertNormalizer is the clean-up of BERT: controls go and white space becomes a space, ideographs stand alone, accents
 // go, letters become lower case.
-type bertNormalizer []normalizer
+type bertNormalizer []Normalizer
 
-func newBertNormalizer(n *node) normalizer {
+func newBertNormalizer(n *config.Node) Normalizer {
 	var b bertNormalizer
-	lower := n.flag("lowercase", true)
-	if n.flag("clean_text", true) {
+	lower := n.Flag("lowercase", true)
+	if n.Flag("clean_text", true) {
 		b = append(b, runeMap(cleanRune))
 	}
-	if n.flag("handle_chinese_chars", true) {
+	if n.Flag("handle_chinese_chars", true) {
 		b = append(b, runeMap(isolateIdeograph))
 	}
-	if n.flag("strip_accents", lower) {
+	if n.Flag("strip_accents", lower) {
 		b = append(b, decompose, runeMap(dropAccent))
 	}
 	if lower {
@@ -224,10 +227,10 @@ func newBertNormalizer(n *node) normalizer {
 	return b
 }
 
-func (b bertNormalizer) normalize(p piece, track bool) (piece, error) {
+func (b bertNormalizer) Normalize(p Piece, track bool) (Piece, error) {
 	for _, n := range b {
 		var err error
-		if p, err = n.normalize(p, track); err != nil {
+		if p, err = n.Normalize(p, track); err != nil {
 			return p, err
 		}
 	}
@@ -245,17 +248,17 @@ func cleanRune(r rune) (string, bool) {
 	case r == utf8.RuneError:
 		return "", true
 	}
-	switch class := classOf(r); {
-	case class&(setCc|catCf|catCo) != 0:
-		return "", r < 0x110BE || !unicode.Is(lateFormat, r)
-	case class&setSpace != 0:
+	switch class := chars.Of(r); {
+	case class&(chars.Controls|chars.Cf|chars.Co) != 0:
+		return "", r < 0x110BE || !unicode.Is(chars.LateFormat, r)
+	case class&chars.Space != 0:
 		return " ", true
 	}
 	return "", false
 }
 
 func isolateIdeograph(r rune) (string, bool) {
-	if r < 0x3400 || !unicode.Is(bertIdeographs, r) {
+	if r < 0x3400 || !unicode.Is(chars.BERTIdeographs, r) {
 		return "", false
 	}
 	return " " + string(r) + " ", true
@@ -263,7 +266,7 @@ func isolateIdeograph(r rune) (string, bool) {
 
 // dropAccent removes non-spacing marks.
 func dropAccent(r rune) (string, bool) {
-	return "", r >= 0x300 && classOf(r)&catMn != 0 && !unicode.Is(lateAccents, r)
+	return "", r >= 0x300 && chars.Of(r)&chars.Mn != 0 && !unicode.Is(chars.LateAccents, r)
 }
 
 // isASCII reports whether s has no byte above 0x7F.
