@@ -38,14 +38,3 @@ func (s *slot) done() bool {
 	defer s.mu.Unlock()
 	return s.info.Size == 0 || len(s.have) == 1 && s.have[0] == span{0, s.info.Size}
 }
-
-// written counts the bytes that are there.
-func (s *slot) written() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var n int64
-	for _, part := range s.have {
-		n += part.end - part.begin
-	}
-	return n
-}

@@ -120,12 +120,7 @@ func (d *Dir) choose(root *os.Root, names []string) (single string, err error) {
 	if _, found := slices.BinarySearch(names, SingleName); found {
 		return SingleName, nil
 	}
-	var candidates []string
-	for _, name := range names {
-		if strings.HasSuffix(name, extension) {
-			candidates = append(candidates, name)
-		}
-	}
+	candidates := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasSuffix(name, extension) })
 	if len(candidates) == 1 {
 		return candidates[0], nil
 	}
@@ -146,10 +141,8 @@ func describeFolder(names, candidates []string) string {
 		}
 	}
 	switch {
-	case len(other) > 0 && slices.ContainsFunc(other, func(n string) bool { return strings.HasSuffix(n, partialSuffix) }):
-		return fmt.Sprintf("%s; unfinished: %s: resume the work that writes them", missing, clipNames(other))
 	case len(other) > 0:
-		return fmt.Sprintf("%s, only %s: convert to safetensors first", missing, clipNames(other))
+		return fmt.Sprintf("%s, only %s: convert to safetensors first, or resume what is unfinished", missing, clipNames(other))
 	case len(names) == 0:
 		return missing + "; the folder is empty"
 	}
@@ -271,75 +264,44 @@ func (d *Dir) Names() []string {
 }
 
 // Info says what a tensor is and where it lies in its shard; false if there is none of that name.
-func (d *Dir) Info(name string) (Info, bool) {
-	shard, ok := d.shardOf[name]
-	if !ok {
-		return Info{}, false
-	}
-	return d.files[shard].Info(name)
-}
+func (d *Dir) Info(name string) (Info, bool) { return d.file(name).Info(name) }
 
 // Metadata gives the __metadata__ of all shards together, nil if none has any. Where shards
 // differ about a key, the first in the order of Shards holds; Shard gives each file's own.
 func (d *Dir) Metadata() map[string]string {
 	var all map[string]string
-	for _, shard := range d.shards {
-		for key, value := range d.files[shard].header.metadata {
-			if all == nil {
-				all = map[string]string{}
-			}
-			if _, known := all[key]; !known {
-				all[key] = value
-			}
+	for _, shard := range slices.Backward(d.shards) {
+		if m := d.files[shard].header.metadata; all == nil {
+			all = maps.Clone(m)
+		} else {
+			maps.Copy(all, m)
 		}
 	}
 	return all
 }
 
-// file finds the shard of a tensor.
-func (d *Dir) file(name string) (*File, error) {
-	shard, ok := d.shardOf[name]
-	if !ok {
-		return nil, locate(fault(ErrUnknownTensor, -1, "the model has %d others", len(d.shardOf)), d.path, name)
+// file finds the shard of a tensor; for an unknown one it gives a file without tensors, whose methods
+// say so.
+func (d *Dir) file(name string) *File {
+	if f, ok := d.files[d.shardOf[name]]; ok {
+		return f
 	}
-	return d.files[shard], nil
+	return &File{path: d.path, header: &header{}}
 }
 
 // Bytes gives a tensor's data without copying it; see File.Bytes.
-func (d *Dir) Bytes(name string) ([]byte, error) {
-	f, err := d.file(name)
-	if err != nil {
-		return nil, err
-	}
-	return f.Bytes(name)
-}
+func (d *Dir) Bytes(name string) ([]byte, error) { return d.file(name).Bytes(name) }
 
 // ReadAt copies a part of a tensor; see File.ReadAt.
 func (d *Dir) ReadAt(name string, p []byte, off int64) (int, error) {
-	f, err := d.file(name)
-	if err != nil {
-		return 0, err
-	}
-	return f.ReadAt(name, p, off)
+	return d.file(name).ReadAt(name, p, off)
 }
 
 // Release gives back the memory behind a tensor's view; see File.Release.
-func (d *Dir) Release(name string) error {
-	f, err := d.file(name)
-	if err != nil {
-		return err
-	}
-	return f.Release(name)
-}
+func (d *Dir) Release(name string) error { return d.file(name).Release(name) }
 
 // View calls fn with a tensor's data, safe against a shortened file; see File.View.
-func (d *Dir) View(name string, fn func(data []byte) error) error {
-	f, err := d.file(name)
-	if err != nil {
-		return err
-	}
-	return f.View(name, fn)
-}
+func (d *Dir) View(name string, fn func(data []byte) error) error { return d.file(name).View(name, fn) }
 
 // Close closes all files; see File.Close.
 func (d *Dir) Close() error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,7 +166,7 @@ func splitByName(tensors []Info, opts DirOptions) ([]shardPlan, error) {
 		if !ok {
 			return nil, locate(fault(ErrShardPlan, -1, "ShardOf does not name it"), "", t.Name)
 		}
-		if checkShardName(shard) != nil || !strings.HasSuffix(shard, extension) || shard == extension {
+		if !plainName(shard) || !strings.HasSuffix(shard, extension) || shard == extension {
 			return nil, locate(fault(ErrShardPath, -1, "%q must be a plain name that ends in %s", clip(shard), extension), "", t.Name)
 		}
 		byName[shard] = append(byName[shard], t)
@@ -177,10 +178,9 @@ func splitByName(tensors []Info, opts DirOptions) ([]shardPlan, error) {
 		return nil, fault(ErrShardPlan, -1, "other tools would read %s alone and miss the other shards", SingleName)
 	}
 	var shards []shardPlan
-	for name, list := range byName {
-		shards = append(shards, shardPlan{name, list})
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		shards = append(shards, shardPlan{name, byName[name]})
 	}
-	slices.SortFunc(shards, func(a, b shardPlan) int { return strings.Compare(a.name, b.name) })
 	return shards, nil
 }
 
@@ -258,10 +258,8 @@ func (d *DirWriter) reopen() error {
 
 // published tells whether everything has its final name already.
 func (d *DirWriter) published() bool {
-	for _, w := range d.writers {
-		if !w.finished {
-			return false
-		}
+	if slices.ContainsFunc(d.writers, func(w *Writer) bool { return !w.finished }) {
+		return false
 	}
 	_, err := os.Lstat(filepath.Join(d.dir, IndexName))
 	return d.index == nil || err == nil
@@ -288,65 +286,34 @@ func (d *DirWriter) ShardOf(name string) string {
 	return filepath.Base(d.writers[i].path)
 }
 
-// Size gives the bytes of all files together, without the index.
-func (d *DirWriter) Size() int64 {
-	var total int64
-	for _, w := range d.writers {
-		total += w.Size()
+// writer finds the file of a tensor; for an unknown one it gives a file without tensors, whose
+// methods say so.
+func (d *DirWriter) writer(name string) *Writer {
+	if i, ok := d.shardOf[name]; ok {
+		return d.writers[i]
 	}
-	return total
-}
-
-func (d *DirWriter) writer(name string) (*Writer, error) {
-	i, ok := d.shardOf[name]
-	if !ok {
-		return nil, locate(fault(ErrUnknownTensor, -1, "the layout has %d others", len(d.shardOf)), d.dir, name)
-	}
-	return d.writers[i], nil
+	return &Writer{path: d.dir}
 }
 
 // WriteTensor writes all bytes of a tensor; see Writer.WriteTensor.
 func (d *DirWriter) WriteTensor(name string, data []byte) error {
-	w, err := d.writer(name)
-	if err != nil {
-		return err
-	}
-	return w.WriteTensor(name, data)
+	return d.writer(name).WriteTensor(name, data)
 }
 
 // WriteAt writes a part of a tensor; see Writer.WriteAt.
 func (d *DirWriter) WriteAt(name string, p []byte, off int64) error {
-	w, err := d.writer(name)
-	if err != nil {
-		return err
-	}
-	return w.WriteAt(name, p, off)
+	return d.writer(name).WriteAt(name, p, off)
 }
 
 // MarkDone says that a resumed output has all bytes of a tensor already; see Writer.MarkDone.
-func (d *DirWriter) MarkDone(name string) error {
-	w, err := d.writer(name)
-	if err != nil {
-		return err
-	}
-	return w.MarkDone(name)
-}
+func (d *DirWriter) MarkDone(name string) error { return d.writer(name).MarkDone(name) }
 
 // Done tells whether all bytes of a tensor are there; tensors without bytes always are.
-func (d *DirWriter) Done(name string) bool {
-	i, ok := d.shardOf[name]
-	return ok && d.writers[i].Done(name)
-}
+func (d *DirWriter) Done(name string) bool { return d.writer(name).Done(name) }
 
 // Remaining lists the tensors that are not completely written, in the caller's order.
 func (d *DirWriter) Remaining() []string {
-	var names []string
-	for _, name := range d.names {
-		if !d.Done(name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(slices.Clone(d.names), d.Done)
 }
 
 // Sync returns once everything written before is durable; see Writer.Sync.
@@ -433,7 +400,7 @@ func (d *DirWriter) Abort() error {
 	d.closed = true
 	var errs []error
 	if d.indexed {
-		errs = append(errs, removeIfThere(filepath.Join(d.dir, IndexName)))
+		errs = append(errs, os.RemoveAll(filepath.Join(d.dir, IndexName)))
 	}
 	for _, w := range d.writers {
 		errs = append(errs, w.Abort())
@@ -445,12 +412,4 @@ func (d *DirWriter) Abort() error {
 		_ = os.Remove(d.dir) // fails, rightly, if something else is in it
 	}
 	return errors.Join(errs...)
-}
-
-// removeIfThere removes a file that may not exist.
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

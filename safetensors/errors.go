@@ -3,6 +3,7 @@ package safetensors
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -124,26 +125,18 @@ func clip(s string) string {
 }
 
 // clipShape shortens a shape from a file for a message.
-func clipShape(shape []int64) string {
-	const limit = 12
-	if len(shape) <= limit {
-		return fmt.Sprint(shape)
-	}
-	return fmt.Sprintf("%v… (%d dimensions)", shape[:limit], len(shape))
-}
+func clipShape(shape []int64) string { return clip(fmt.Sprint(shape[:min(len(shape), 60)])) }
 
 // clipNames lists names for a message: the first few, and how many more.
 func clipNames(names []string) string {
 	const limit = 5
-	var b strings.Builder
-	for i, name := range names[:min(len(names), limit)] {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%q", clip(name))
+	quoted := make([]string, 0, limit)
+	for _, name := range names[:min(len(names), limit)] {
+		quoted = append(quoted, strconv.Quote(clip(name)))
 	}
+	list := strings.Join(quoted, ", ")
 	if len(names) > limit {
-		fmt.Fprintf(&b, " and %d more", len(names)-limit)
+		list += fmt.Sprintf(" and %d more", len(names)-limit)
 	}
-	return b.String()
+	return list
 }

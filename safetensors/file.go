@@ -158,11 +158,11 @@ func (f *File) Names() []string {
 
 // Info says what a tensor is and where it lies; false if there is none of that name.
 func (f *File) Info(name string) (Info, bool) {
-	i, ok := f.header.byName[name]
-	if !ok {
+	found, err := f.find(name)
+	if err != nil {
 		return Info{}, false
 	}
-	info := f.header.tensors[i]
+	info := *found
 	info.Shape = slices.Clone(info.Shape)
 	return info, true
 }
@@ -190,7 +190,7 @@ func (f *File) Bytes(name string) ([]byte, error) {
 func (f *File) find(name string) (*Info, error) {
 	i, ok := f.header.byName[name]
 	if !ok {
-		return nil, locate(fault(ErrUnknownTensor, -1, "the file has %d others", len(f.header.tensors)), f.path, name)
+		return nil, locate(ErrUnknownTensor, f.path, name)
 	}
 	return &f.header.tensors[i], nil
 }

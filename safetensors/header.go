@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -43,14 +44,14 @@ func headerSize(prefix []byte, fileSize int64) (int64, error) {
 // foreign recognises other formats by their first bytes, for a hint.
 func foreign(prefix []byte) string {
 	for magic, what := range map[string]string{
-		"PK\x03\x04":        "; this is a zip archive, such as a PyTorch checkpoint: convert it to safetensors first",
-		"\x80\x02":          "; this is a Python pickle: convert it to safetensors first",
-		"GGUF":              "; this is a GGUF file: convert it to safetensors first",
-		"version ":          "; this is a Git LFS pointer: fetch the file itself with git lfs pull",
-		"\x89HDF\r\n\x1a\n": "; this is an HDF5 file: convert it to safetensors first",
+		"PK\x03\x04": "a zip archive, such as a PyTorch checkpoint",
+		"\x80\x02":   "a Python pickle",
+		"GGUF":       "a GGUF file",
+		"\x89HDF":    "an HDF5 file",
+		"version ":   "a Git LFS pointer (git lfs pull fetches the file itself)",
 	} {
-		if len(prefix) >= len(magic) && string(prefix[:len(magic)]) == magic {
-			return what
+		if strings.HasPrefix(string(prefix), magic) {
+			return "; this is " + what + ", not safetensors"
 		}
 	}
 	return ""

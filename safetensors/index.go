@@ -3,11 +3,11 @@ package safetensors
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -107,8 +107,8 @@ func weightMap(s *scanner) (map[string]string, error) {
 			m[tensor] = known
 			return nil
 		}
-		if err := checkShardName(shard); err != nil {
-			return locate(fault(err, at, "%q must be a plain file name", clip(shard)), "", tensor)
+		if !plainName(shard) {
+			return locate(fault(ErrShardPath, at, "%q must be a plain file name", clip(shard)), "", tensor)
 		}
 		intern[shard], m[tensor] = shard, shard
 		return nil
@@ -116,14 +116,9 @@ func weightMap(s *scanner) (map[string]string, error) {
 	return m, err
 }
 
-// checkShardName refuses every name that is more than a file of the folder itself.
-func checkShardName(name string) error {
-	plain := name != "" && name != "." && name != ".." && len(name) <= 255 &&
-		!strings.ContainsAny(name, "/\\\x00") && filepath.IsLocal(name) && utf8.ValidString(name)
-	if !plain {
-		return ErrShardPath
-	}
-	return nil
+// plainName tells whether a name is no more than a file of the folder itself.
+func plainName(name string) bool {
+	return name != "." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00") && filepath.IsLocal(name)
 }
 
 // openInside opens a file of the folder for reading. A symbolic link that leaves the folder, or
@@ -154,18 +149,18 @@ func readIndex(root *os.Root, dir, name string) (*index, error) {
 	defer f.Close()
 	path := filepath.Join(dir, name)
 	stat, err := f.Stat()
+	if err == nil && !stat.Mode().IsRegular() {
+		err = fault(ErrNotRegular, -1, "%s", stat.Mode().Type())
+	}
 	if err != nil {
 		return nil, locate(err, path, "")
 	}
-	if !stat.Mode().IsRegular() {
-		return nil, locate(fault(ErrNotRegular, -1, "%s", stat.Mode().Type()), path, "")
+	text, err := io.ReadAll(io.LimitReader(f, maxIndexSize+1))
+	if err == nil && len(text) > maxIndexSize {
+		err = fault(ErrIndex, -1, "larger than %d bytes", maxIndexSize)
 	}
-	if stat.Size() > maxIndexSize {
-		return nil, locate(fault(ErrIndex, -1, "%d bytes, more than %d", stat.Size(), maxIndexSize), path, "")
-	}
-	text := make([]byte, stat.Size())
-	if _, err := f.ReadAt(text, 0); err != nil && len(text) > 0 {
-		return nil, locate(readError(err, 0), path, "")
+	if err != nil {
+		return nil, locate(err, path, "")
 	}
 	x, err := parseIndex(text)
 	return x, locate(err, path, "")

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -277,14 +278,17 @@ func TestPropertyCoverage(t *testing.T) {
 			for i := begin; i < end; i++ {
 				have[i] = true
 			}
-			n := int64(0)
-			for _, h := range have {
-				if h {
-					n++
+			var spans [size]bool
+			for i, part := range s.have {
+				if i > 0 && part.begin <= s.have[i-1].end {
+					rt.Fatalf("%v are not joined", s.have)
+				}
+				for at := part.begin; at < part.end; at++ {
+					spans[at] = true
 				}
 			}
-			if s.written() != n || s.done() != (n == size) {
-				rt.Fatalf("%v after [%d,%d): %d bytes, done %v; want %d", s.have, begin, end, s.written(), s.done(), n)
+			if spans != have || s.done() != !slices.Contains(have[:], false) {
+				rt.Fatalf("%v after [%d,%d), done %v; want %v", s.have, begin, end, s.done(), have)
 			}
 		}
 	})

@@ -1,7 +1,10 @@
 package safetensors
 
 import (
+	"encoding/json"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -133,58 +136,24 @@ func (s *scanner) str() (string, error) {
 	if err := s.expect('"'); err != nil {
 		return "", err
 	}
-	start := s.pos
-	for s.pos < len(s.text) {
+	var decoded []byte // what precedes start; nil as long as there was no escape
+	for start := s.pos; s.pos < len(s.text); {
 		switch c := s.text[s.pos]; {
 		case c == '"':
+			raw := s.text[start:s.pos]
 			s.pos++
-			return intern(s.text[start : s.pos-1]), nil
+			if decoded == nil {
+				return intern(raw), nil
+			}
+			return string(append(decoded, raw...)), nil
 		case c == '\\':
-			return s.escaped(start)
-		case c < ' ':
-			return "", s.fail(ErrInvalidJSON, "control character %#02x in a string", c)
-		}
-		s.pos++
-	}
-	return "", s.unexpected("the end of a string")
-}
-
-// intern makes a string of b, without allocating for the words that every entry has.
-func intern(b []byte) string {
-	switch string(b) {
-	case "dtype":
-		return "dtype"
-	case "shape":
-		return "shape"
-	case "data_offsets":
-		return "data_offsets"
-	case "BF16":
-		return "BF16"
-	case "F16":
-		return "F16"
-	case "F32":
-		return "F32"
-	}
-	return string(b)
-}
-
-// escaped reads on in a string that began at start and has a backslash at pos.
-func (s *scanner) escaped(start int) (string, error) {
-	var b strings.Builder
-	for s.pos < len(s.text) {
-		switch c := s.text[s.pos]; {
-		case c == '"':
-			b.Write(s.text[start:s.pos])
-			s.pos++
-			return b.String(), nil
-		case c == '\\':
-			b.Write(s.text[start:s.pos])
+			decoded = append(decoded, s.text[start:s.pos]...)
 			s.pos++
 			r, err := s.escape()
 			if err != nil {
 				return "", err
 			}
-			b.WriteRune(r)
+			decoded = utf8.AppendRune(decoded, r)
 			start = s.pos
 		case c < ' ':
 			return "", s.fail(ErrInvalidJSON, "control character %#02x in a string", c)
@@ -193,6 +162,16 @@ func (s *scanner) escaped(start int) (string, error) {
 		}
 	}
 	return "", s.unexpected("the end of a string")
+}
+
+// intern makes a string of b, without allocating for the words that every entry has.
+func intern(b []byte) string {
+	for _, word := range [...]string{"dtype", "shape", "data_offsets", "BF16", "F16", "F32"} {
+		if string(b) == word {
+			return word
+		}
+	}
+	return string(b)
 }
 
 // escape reads what follows a backslash.
@@ -236,39 +215,27 @@ func (s *scanner) unicode() (rune, error) {
 }
 
 func (s *scanner) hex4() (rune, error) {
-	if s.pos+4 > len(s.text) {
-		s.pos = len(s.text)
-		return 0, s.unexpected("four hexadecimal digits")
+	digits := s.text[s.pos:min(s.pos+4, len(s.text))]
+	r, err := strconv.ParseUint(string(digits), 16, 16)
+	if err != nil || len(digits) < 4 {
+		return 0, s.fail(ErrInvalidJSON, "%q where four hexadecimal digits are expected", digits)
 	}
-	var r rune
-	for range 4 {
-		digit := strings.IndexByte("0123456789abcdef", s.text[s.pos]|0x20)
-		if digit < 0 || s.text[s.pos] < '0' {
-			return 0, s.unexpected("a hexadecimal digit")
-		}
-		r = r<<4 | rune(digit)
-		s.pos++
-	}
-	return r, nil
+	s.pos += 4
+	return rune(r), nil
 }
 
 // whole reads a whole number from 0 to 2^63-1; a larger one gives the error tooLarge, any
 // other value malformed.
 func (s *scanner) whole(malformed, tooLarge error) (int64, error) {
-	c := s.peek()
-	start := s.pos
-	if c != '-' && (c < '0' || c > '9') {
+	s.peek()
+	literal := s.literalNumber()
+	if len(literal) == 0 {
 		return 0, s.fail(malformed, "a whole number is expected")
 	}
-	if err := s.number(); err != nil {
-		return 0, err
-	}
-	literal := s.text[start:s.pos]
-	s.pos = start
 	var n int64
 	for _, c := range literal {
 		digit := int64(c - '0')
-		if c < '0' || c > '9' {
+		if c < '0' || c > '9' || literal[0] == '0' && len(literal) > 1 {
 			return 0, s.fail(malformed, "%s where a whole number is expected", clip(string(literal)))
 		}
 		if n > (math.MaxInt64-digit)/10 {
@@ -276,53 +243,26 @@ func (s *scanner) whole(malformed, tooLarge error) (int64, error) {
 		}
 		n = n*10 + digit
 	}
-	s.pos = start + len(literal)
+	s.pos += len(literal)
 	return n, nil
+}
+
+// literalNumber gives the bytes from here on that can be part of a number.
+func (s *scanner) literalNumber() []byte {
+	end := s.pos
+	for end < len(s.text) && strings.IndexByte("+-.0123456789eE", s.text[end]) >= 0 {
+		end++
+	}
+	return s.text[s.pos:end]
 }
 
 // number consumes a number by JSON's grammar.
 func (s *scanner) number() error {
-	if s.at() == '-' {
-		s.pos++
+	literal := s.literalNumber()
+	if !json.Valid(literal) {
+		return s.fail(ErrInvalidJSON, "%s is no number", clip(string(literal)))
 	}
-	if s.at() == '0' {
-		s.pos++
-	} else if err := s.digits(); err != nil {
-		return err
-	}
-	if s.at() == '.' {
-		s.pos++
-		if err := s.digits(); err != nil {
-			return err
-		}
-	}
-	if c := s.at(); c == 'e' || c == 'E' {
-		s.pos++
-		if c := s.at(); c == '+' || c == '-' {
-			s.pos++
-		}
-		return s.digits()
-	}
-	return nil
-}
-
-// at gives the byte at the position, 0 at the end.
-func (s *scanner) at() byte {
-	if s.pos == len(s.text) {
-		return 0
-	}
-	return s.text[s.pos]
-}
-
-// digits consumes one digit or more.
-func (s *scanner) digits() error {
-	start := s.pos
-	for c := s.at(); c >= '0' && c <= '9'; c = s.at() {
-		s.pos++
-	}
-	if s.pos == start {
-		return s.unexpected("a digit")
-	}
+	s.pos += len(literal)
 	return nil
 }
 
@@ -369,25 +309,18 @@ type keySet struct {
 
 // add tells whether key is new.
 func (k *keySet) add(key string) bool {
-	if k.many == nil {
-		for _, old := range k.few[:k.n] {
-			if old == key {
-				return false
-			}
-		}
-		if k.n < len(k.few) {
-			k.few[k.n] = key
-			k.n++
-			return true
-		}
-		k.many = make(map[string]struct{}, 4*len(k.few))
-		for _, old := range k.few {
-			k.many[old] = struct{}{}
-		}
-	}
-	if _, old := k.many[key]; old {
+	if slices.Contains(k.few[:k.n], key) {
 		return false
 	}
+	if k.n < len(k.few) {
+		k.few[k.n] = key
+		k.n++
+		return true
+	}
+	if k.many == nil {
+		k.many = map[string]struct{}{}
+	}
+	before := len(k.many)
 	k.many[key] = struct{}{}
-	return true
+	return len(k.many) > before
 }

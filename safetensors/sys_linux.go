@@ -2,10 +2,22 @@ package safetensors
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
+
+// retry repeats a system call that a signal interrupted.
+func retry(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
 
 // preallocate reserves the blocks of a file of the given size, so that writing into it cannot run
 // out of space. Where the file system cannot reserve, it sets the size after looking at the
@@ -21,11 +33,87 @@ func preallocate(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// renameNew renames without replacing anything: fs.ErrExist if there is a file of the new name.
-func renameNew(from, to string) error {
-	err := retry(func() error { return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE) })
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		return linkNew(from, to) // the file system does not know the flag
+// freeSpace gives the bytes that a process without privileges may still write beside f.
+func freeSpace(f *os.File) (int64, bool) {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
+		return 0, false
+	}
+	return int64(stat.Bavail) * int64(stat.Bsize), true
+}
+
+// diskError turns the ways in which a disk or a quota is full into ErrNoSpace.
+func diskError(err error, f *os.File, need int64) error {
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
+		if !errors.Is(err, full) {
+			continue
+		}
+		e := fault(fmt.Errorf("%w: %w", ErrNoSpace, full), -1, "%d bytes are needed", need)
+		if free, ok := freeSpace(f); ok {
+			e.Detail += fmt.Sprintf(", %d are free", free)
+		}
+		return e
 	}
 	return err
+}
+
+// syncDir makes the names in the folder of path durable.
+func syncDir(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// lock takes f for this writer alone; ErrBusy if another one has it. File systems without locks
+// (some network ones) give no protection.
+func lock(f *os.File) error {
+	err := retry(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return ErrBusy
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK):
+		return nil
+	}
+	return err
+}
+
+// openPartial opens an unfinished output and locks it. flag may hold os.O_CREATE. Since the
+// writer that had it may rename or remove it between opening and locking, the name is looked
+// at again.
+func openPartial(path string, flag int) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|flag, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		same, err := lockSame(f, path)
+		if err == nil && same {
+			return f, nil
+		}
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lockSame locks f and tells whether path still leads to it.
+func lockSame(f *os.File, path string) (bool, error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !mine.Mode().IsRegular() {
+		return false, ErrNotRegular
+	}
+	if err := lock(f); err != nil {
+		return false, err
+	}
+	now, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, now), err
 }

@@ -3,10 +3,10 @@ package safetensors
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 )
 
 // partialSuffix is what an unfinished file has behind its final name.
@@ -55,9 +55,10 @@ type Writer struct {
 	mu       sync.RWMutex // held shared while file is in use
 	file     *os.File     // nil once finished, suspended or aborted
 	finished bool
-	failed   error // a flush that failed: what is on the disk is unknown
+	failed   error // a flush that failed, so that what is on the disk is unknown; also under syncing
 
-	named sync.Once // the partial file's name was made durable
+	syncing sync.Mutex  // held while Sync flushes, so that one Sync does not return before another
+	unsaved atomic.Bool // written to since the last Sync
 }
 
 // Create starts a file at path with the given tensors (Name, DType and Shape of each; a zero
@@ -152,6 +153,7 @@ func (w *Writer) start() error {
 	if err := preallocate(w.file, w.layout.size); err != nil {
 		return diskError(err, w.file, w.layout.size)
 	}
+	w.unsaved.Store(true)
 	_, err := w.file.WriteAt(w.layout.head, 0)
 	return diskError(err, w.file, w.layout.size)
 }
@@ -233,21 +235,11 @@ func (w *Writer) Path() string { return w.path }
 // Size gives the length in bytes of the whole file.
 func (w *Writer) Size() int64 { return w.layout.size }
 
-// Tensors gives the tensors with their places, in the order of the file.
-func (w *Writer) Tensors() []Info {
-	all := make([]Info, len(w.layout.tensors))
-	for i, t := range w.layout.tensors {
-		t.Shape = append([]int64{}, t.Shape...)
-		all[i] = t
-	}
-	return all
-}
-
 // find looks a tensor up.
 func (w *Writer) find(name string) (*slot, error) {
 	i, ok := w.byName[name]
 	if !ok {
-		return nil, locate(fault(ErrUnknownTensor, -1, "the layout has %d others", len(w.slots)), w.path, name)
+		return nil, locate(ErrUnknownTensor, w.path, name)
 	}
 	return &w.slots[i], nil
 }
@@ -294,6 +286,7 @@ func (w *Writer) write(s *slot, p []byte, off int64) error {
 		err = diskError(err, w.file, int64(len(p)-n))
 		return locate(err, w.path, s.info.Name)
 	}
+	w.unsaved.Store(true)
 	s.add(off, off+int64(len(p)))
 	return nil
 }
@@ -336,25 +329,26 @@ func (w *Writer) Remaining() []string {
 	return names
 }
 
-// Sync returns once everything written before is durable, so that a journal may name it. After
-// an error the file can only be aborted.
+// Sync returns once everything written before is durable, so that a journal may name it; it costs
+// nothing if nothing was written since the last one. After an error the file can only be aborted.
 func (w *Writer) Sync() error {
+	w.syncing.Lock()
+	defer w.syncing.Unlock()
 	w.mu.RLock()
-	file, finished := w.file, w.finished
-	var err error
-	if file != nil {
-		err = file.Sync()
-		w.named.Do(func() { err = errors.Join(err, syncDir(w.path)) })
-	}
-	w.mu.RUnlock()
+	defer w.mu.RUnlock()
 	switch {
-	case err != nil:
-		w.mu.Lock()
-		w.failed = err
-		w.mu.Unlock()
-		return locate(fault(err, -1, "flushing"), w.path, "")
-	case file == nil && !finished:
+	case w.finished:
+		return nil
+	case w.file == nil:
 		return locate(fault(ErrClosed, -1, "nothing to flush"), w.path, "")
+	case w.failed != nil:
+		return locate(fault(w.failed, -1, "an earlier flush failed"), w.path, "")
+	case !w.unsaved.Swap(false):
+		return nil
+	}
+	if err := errors.Join(w.file.Sync(), syncDir(w.path)); err != nil {
+		w.failed = err
+		return locate(fault(err, -1, "flushing"), w.path, "")
 	}
 	return nil
 }
@@ -397,9 +391,7 @@ func (w *Writer) complete() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	first := &w.slots[w.byName[missing[0]]]
-	return locate(fault(ErrIncomplete, -1, "%d of %d: %s; the first has %d of %d bytes", len(missing), len(w.slots),
-		clipNames(missing), first.written(), first.info.Size), w.path, missing[0])
+	return locate(fault(ErrIncomplete, -1, "%d of %d: %s", len(missing), len(w.slots), clipNames(missing)), w.path, missing[0])
 }
 
 // publish flushes and renames. Once renamed, the file counts as finished whatever follows.
@@ -410,19 +402,14 @@ func (w *Writer) publish() error {
 	if w.failed = w.file.Sync(); w.failed != nil {
 		return fault(w.failed, -1, "flushing")
 	}
-	rename := renameNew
-	if w.overwrite {
-		rename = os.Rename
+	if err := w.checkFree(); err != nil { // a file may have appeared since Create looked
+		return err
 	}
-	err := rename(w.path+partialSuffix, w.path)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: %w", ErrExists, err)
-	}
-	if err != nil {
+	if err := os.Rename(w.path+partialSuffix, w.path); err != nil {
 		return err
 	}
 	w.finished = true
-	err = errors.Join(w.file.Close(), syncDir(w.path))
+	err := errors.Join(w.file.Close(), syncDir(w.path))
 	w.file = nil
 	return err
 }
