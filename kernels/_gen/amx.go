@@ -24,6 +24,11 @@ func writeAMX(f *file) {
 	writeAMXTile(f, "gemmAMX3", "a is three bfloat16 parts, b is bfloat16", []product{{0, 0}, {1, 0}, {2, 0}})
 	writeAMXTile(f, "gemmAMX6", "a and b are three bfloat16 parts; products below 2^-24 of the first are left out",
 		[]product{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {0, 2}})
+	for _, parts := range []int{1, 3} {
+		for _, halves := range []int{1, 2} {
+			writeAMXDirect(f, fmt.Sprintf("directAMX%dx%d", parts, halves), parts, halves)
+		}
+	}
 }
 
 // writeAMXTile writes one kernel for 32 rows and 32 columns: tiles 0 to 3 accumulate, 4 and 5 hold a, 6 and 7 hold b.
@@ -103,4 +108,72 @@ func amxLoad(f *file, tile, base, part int) {
 	for h := range 2 {
 		f.bytes(tileLoad(tile+h, base, rCX, (part*2+h)*tileBytes), "TILELOADD T%d", tile+h)
 	}
+}
+
+// writeAMXDirect writes a kernel that takes the weight as it lies in memory for the left operand. Registers: SI the stride
+// of w, R15 three strides, CX the stride of the other tiles, AX and DI the tiles of w, BX those of x, R11 the first row of w,
+// R12 the distance of the prefetches, R8 the tiles' start, R13 steps, R10 groups.
+func writeAMXDirect(f *file, name string, parts, halves int) {
+	f.doc(`func %s(d *directArgs)
+
+out[j][i] = Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and %d rows i of x, d.steps steps of 32 p; x is packed in steps of
+%d parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
+It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.`, name, halves*16, parts)
+	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
+	f.op("MOVQ d+0(FP), DI")
+	for i, r := range []string{"R11", "R8", "DX", "SI", "R13", "R10", "R12"} { // w, x, out, stride, steps, groups, prefetch
+		f.op("MOVQ %d(DI), %s", i*8, r)
+	}
+	f.op("LEAQ amxTiles<>(SB), DI")
+	f.bytes(loadTileConfig(rDI), "LDTILECFG (DI)")
+	f.op("LEAQ (SI)(SI*2), R15")
+	f.label("group")
+	f.op("MOVQ R11, AX")
+	f.op("LEAQ (AX)(SI*8), DI")
+	f.op("LEAQ (DI)(SI*8), DI")
+	f.op("LEAQ (DI)(SI*8), R11")
+	f.op("LEAQ (R11)(SI*8), R11")
+	f.op("MOVQ R8, BX")
+	f.op("MOVQ R13, R9")
+	f.op("MOVQ $64, CX")
+	for t := range 4 {
+		if t%2 < halves {
+			f.bytes(tileZero(t), "TILEZERO T%d", t)
+		}
+	}
+	f.label("loop")
+	f.bytes(tileLoad(4, rAX, rSI, 0), "TILELOADD T4")
+	f.bytes(tileLoad(5, rDI, rSI, 0), "TILELOADD T5")
+	for p := range parts {
+		for h := range halves {
+			b := 6 + (p*halves+h)%2
+			f.bytes(tileLoad(b, rBX, rCX, (p*2+h)*tileBytes), "TILELOADD T%d", b)
+			f.bytes(tdpbf16(h, 4, b), "TDPBF16PS T%d, T4, T%d", b, h)
+			f.bytes(tdpbf16(2+h, 5, b), "TDPBF16PS T%d, T5, T%d", b, 2+h)
+		}
+	}
+	f.op("MOVQ AX, R14")
+	f.op("ADDQ R12, R14")
+	for range 8 {
+		for _, index := range []string{"", "(SI*1)", "(SI*2)", "(R15*1)"} {
+			f.op("PREFETCHT1 (R14)%s", index)
+		}
+		f.op("LEAQ (R14)(SI*4), R14")
+	}
+	f.op("ADDQ $64, AX")
+	f.op("ADDQ $64, DI")
+	f.op("ADDQ $%d, BX", parts*2*tileBytes)
+	f.op("DECQ R9")
+	f.op("JNZ loop")
+	f.op("MOVQ $128, CX")
+	for t := range 4 {
+		if t%2 < halves {
+			f.bytes(tileStore(t, rDX, rCX, t/2*16*128+t%2*64), "TILESTORED T%d", t)
+		}
+	}
+	f.op("ADDQ $%d, DX", 32*32*4)
+	f.op("DECQ R10")
+	f.op("JNZ group")
+	f.bytes(tileRelease(), "TILERELEASE")
+	f.op("RET")
 }

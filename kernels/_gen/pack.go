@@ -1,5 +1,7 @@
 package main
 
+import "fmt"
+
 // transposer describes one transposing kernel.
 type transposer struct {
 	name        string
@@ -14,7 +16,7 @@ func writePack(f *file) {
 	writeTranspose(f, transposer{"pack8AVX2", 8, 2, "Y"})
 	writeTranspose(f, transposer{"pack6AVX2", 6, 2, "Y"})
 	writePairRows(f)
-	writePeak16(f)
+	writePeaks(f)
 	for _, isa := range []widenISA{avx512Widen, avx2Widen} {
 		for _, t := range []string{"BF16", "F16"} {
 			writeWiden(f, isa, t)
@@ -105,35 +107,48 @@ func (t transposer) chunk(f *file, chunk int, bases []string) {
 	}
 }
 
-// writePeak16 writes the search for the largest magnitude of 16-bit floats.
-func writePeak16(f *file) {
-	f.doc(`func peak16AVX512(p *uint16, n int) uint16
+// writePeaks writes the search for the largest magnitude among 16-bit and 32-bit floats.
+func writePeaks(f *file) {
+	for _, p := range []struct {
+		bits, lanes      int
+		typ, shift, vmax string
+		ret, store       string
+	}{
+		{16, 32, "uint16", "VPSRLW", "VPMAXUW", "$0-18", "MOVW"},
+		{32, 16, "float32", "VPSRLD", "VPMAXUD", "$0-20", "MOVL"},
+	} {
+		f.doc(`func peak%dAVX512(p *%s, n int) uint%d
 
-Returns the largest p[i]&0x7fff of n elements, a multiple of 32 greater than 0.`)
-	f.raw("TEXT ·peak16AVX512(SB), NOSPLIT, $0-18")
-	f.op("MOVQ p+0(FP), AX")
-	f.op("MOVQ n+8(FP), CX")
-	f.op("VPTERNLOGD $255, Z31, Z31, Z31")
-	f.op("VPSRLW $1, Z31, Z31")
-	f.op("VPXORQ Z0, Z0, Z0")
-	f.label("loop")
-	f.op("VPANDD (AX), Z31, Z1")
-	f.op("VPMAXUW Z1, Z0, Z0")
-	f.op("ADDQ $64, AX")
-	f.op("SUBQ $32, CX")
-	f.op("JNZ loop")
-	f.op("VEXTRACTI64X4 $1, Z0, Y1")
-	f.op("VPMAXUW Y1, Y0, Y0")
-	f.op("VEXTRACTI128 $1, Y0, X1")
-	f.op("VPMAXUW X1, X0, X0")
-	f.op("VPCMPEQD X1, X1, X1")
-	f.op("VPXOR X1, X0, X0")
-	f.op("VPHMINPOSUW X0, X0")
-	f.op("VPXOR X1, X0, X0")
-	f.op("VMOVD X0, AX")
-	f.op("MOVW AX, ret+16(FP)")
-	f.op("VZEROUPPER")
-	f.op("RET")
+Returns the bits of the largest |p[i]| of n elements, a multiple of %d greater than 0.`, p.bits, p.typ, p.bits, p.lanes)
+		f.raw(fmt.Sprintf("TEXT ·peak%dAVX512(SB), NOSPLIT, %s", p.bits, p.ret))
+		f.op("MOVQ p+0(FP), AX")
+		f.op("MOVQ n+8(FP), CX")
+		f.op("VPTERNLOGD $255, Z31, Z31, Z31")
+		f.op("%s $1, Z31, Z31", p.shift)
+		f.op("VPXORQ Z0, Z0, Z0")
+		f.label("loop")
+		f.op("VPANDD (AX), Z31, Z1")
+		f.op("%s Z1, Z0, Z0", p.vmax)
+		f.op("ADDQ $64, AX")
+		f.op("SUBQ $%d, CX", p.lanes)
+		f.op("JNZ loop")
+		f.op("VEXTRACTI64X4 $1, Z0, Y1")
+		f.op("%s Y1, Y0, Y0", p.vmax)
+		f.op("VEXTRACTI128 $1, Y0, X1")
+		f.op("%s X1, X0, X0", p.vmax)
+		for _, order := range []string{"$0x4e", "$0xb1"} {
+			f.op("VPSHUFD %s, X0, X1", order)
+			f.op("%s X1, X0, X0", p.vmax)
+		}
+		if p.bits == 16 {
+			f.op("VPSRLD $16, X0, X1")
+			f.op("%s X1, X0, X0", p.vmax)
+		}
+		f.op("VMOVD X0, AX")
+		f.op("%s AX, ret+16(FP)", p.store)
+		f.op("VZEROUPPER")
+		f.op("RET")
+	}
 }
 
 // writePairRows writes the kernel that pairs two rows of 16-bit elements.

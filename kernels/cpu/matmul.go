@@ -34,6 +34,7 @@ func (m *matmuls) nt(dst, x, w kernels.Mat, o kernels.MatMul) {
 	case dst.Len() == 0:
 	case x.Cols == 0:
 		emptyProduct(dst, o)
+	case m.canDirect(x, w) && m.directNT(dst, x, w, o):
 	case x.Rows <= skinnyRows:
 		m.skinnyNT(dst, x, w, o)
 	default:

@@ -27,14 +27,29 @@ func avx512Kernels(f features) kernelSet {
 	}
 	if f.avx512bf16 {
 		s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
-		s.split, s.pairRows, s.peak16 = splitBF16AVX512, pairRowsAVX512, peak16AVX512
+		s.split, s.pairRows = splitBF16AVX512, pairRowsAVX512
+		s.peak16, s.peak32 = peak16AVX512, peak32AVX512
 	}
 	if f.amx {
 		s.fastBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 1, bParts: 1, run: gemmAMX1}
 		s.exactBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 3, bParts: 1, run: gemmAMX3}
 		s.split32 = tileKernel{rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 3, run: gemmAMX6}
+		s.direct = directAMX
 	}
 	return s
+}
+
+// directAMX returns the direct kernel for one or three parts of up to 32 rows of x.
+func directAMX(parts, rows int) func(*directArgs) {
+	switch {
+	case parts == 1 && rows <= 16:
+		return directAMX1x1
+	case parts == 1:
+		return directAMX1x2
+	case rows <= 16:
+		return directAMX3x1
+	}
+	return directAMX3x2
 }
 
 var avx2Kernels = kernelSet{
@@ -77,6 +92,20 @@ func gemmAMX3(t *tileArgs)
 //go:noescape
 func gemmAMX6(t *tileArgs)
 
+// The direct kernels multiply bfloat16 weights as they lie in memory with packed rows of one or three parts; see directArgs.
+
+//go:noescape
+func directAMX1x1(d *directArgs)
+
+//go:noescape
+func directAMX1x2(d *directArgs)
+
+//go:noescape
+func directAMX3x1(d *directArgs)
+
+//go:noescape
+func directAMX3x2(d *directArgs)
+
 // pack16AVX512 transposes 16 rows of 32-bit units; see packArgs.
 //
 //go:noescape
@@ -111,6 +140,11 @@ func pairRowsAVX512(dst *uint32, lo, hi *uint16, n int)
 //
 //go:noescape
 func peak16AVX512(p *uint16, n int) uint16
+
+// peak32AVX512 returns the bits of the largest |p[i]| of n elements, a multiple of 16 greater than 0.
+//
+//go:noescape
+func peak32AVX512(p *float32, n int) uint32
 
 // The widening kernels compute dst[i] = src[i] for n elements, a multiple of the register size greater than 0.
 

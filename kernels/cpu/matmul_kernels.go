@@ -37,6 +37,9 @@ type kernelSet struct {
 	split    func(*splitArgs)
 	pairRows func(dst *uint32, lo, hi *uint16, n int)
 	peak16   func(p *uint16, n int) uint16
+	peak32   func(p *float32, n int) uint32
+
+	direct func(parts, rows int) func(*directArgs) // kernel for up to 32 rows
 
 	widenBF16, widenF16 func(dst *float32, src *uint16, n int) // nil: in Go
 	lanes               int                                    // n of widen, dot and axpy is a multiple of this

@@ -42,15 +42,16 @@ const (
 
 // stage is the scratch memory of one piece of work.
 type stage struct {
-	f32   [stageRows * stagePitch]float32
-	u16   [maxParts * stageRows * stagePitch]uint16
-	c     [32 * 32]float32 // a tile of dst
-	tile  tileArgs
-	pack  packArgs
-	split splitArgs
-	dot   dotArgs
-	axpy  axpyArgs
-	out   [16]float32
+	f32    [stageRows * stagePitch]float32
+	u16    [maxParts * stageRows * stagePitch]uint16
+	c      [32 * 32]float32 // a tile of dst
+	tile   tileArgs
+	pack   packArgs
+	split  splitArgs
+	dot    dotArgs
+	axpy   axpyArgs
+	direct directArgs
+	out    [16]float32
 }
 
 var stages = sync.Pool{New: func() any { return new(stage) }}
@@ -119,7 +120,7 @@ func (p *panelProduct) packB(st *stage, dst []uint32, r int) {
 	for h := range 2 {
 		d := dst[h*half/4:]
 		switch rows := r + h*stageRows; {
-		case t.bParts > 1:
+		case p.b.DType() != kernels.BF16:
 			p.packParts(st, d, rows, pitch, step)
 		case p.b.kMajor:
 			p.packPairRows(st, d, rows, pitch, step)
@@ -134,7 +135,7 @@ func (p *panelProduct) packB(st *stage, dst []uint32, r int) {
 	}
 }
 
-// packParts packs 16 rows of the right operand in three bfloat16 parts.
+// packParts packs 16 rows of a right operand that is not bfloat16, as bfloat16 parts.
 func (p *panelProduct) packParts(st *stage, dst []uint32, r, pitch, step int) {
 	src, stride := p.stagedRows(st, p.b, r, stageRows)
 	const part = stageRows * stagePitch

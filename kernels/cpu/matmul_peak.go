@@ -3,6 +3,7 @@ package cpu
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -22,18 +23,26 @@ func (d *Device) PeakF32(threads int) float64 {
 // ReadBandwidth measures how fast the given number of threads (at least 1) read size bytes, in bytes per second: the roof
 // over products of few rows. It allocates size bytes, which should exceed the caches, and reads them a few times.
 func (d *Device) ReadBandwidth(size int64, threads int) float64 {
-	threads = max(1, threads)
-	share := max(1, int(size)/threads/1024) * 1024
-	memory := make([]uint64, share/8*threads)
+	memory := make([]byte, max(1, size/1024)*1024)
 	for i := range memory {
-		memory[i] = uint64(i)
+		memory[i] = byte(i)
 	}
-	sums := make([]uint64, threads)
-	best := bestTime(threads, func(t int) {
-		sums[t] = readStream(d.isa, unsafe.Pointer(&memory[share/8*t]), share)
-	})
-	runtime.KeepAlive(memory)
-	return float64(share*threads) / best.Seconds()
+	best := bestTime(1, func(int) { d.readShares(memory, max(1, threads)) })
+	return float64(len(memory)) / best.Seconds()
+}
+
+// readShares reads p, all but a rest below threads·1024 bytes, a share per thread.
+func (d *Device) readShares(p []byte, threads int) {
+	share := len(p) / threads / 1024 * 1024
+	if share == 0 {
+		return
+	}
+	var sums atomic.Uint64
+	var wg sync.WaitGroup
+	for t := range threads {
+		wg.Go(func() { sums.Add(readStream(d.isa, unsafe.Pointer(&p[t*share]), share)) })
+	}
+	wg.Wait()
 }
 
 // bestTime runs f(0) to f(threads-1) at the same time, several times, and returns the shortest time.

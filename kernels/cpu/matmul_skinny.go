@@ -55,19 +55,25 @@ func (p *skinnyProduct) rowsPiece(piece int) {
 	defer stages.Put(st)
 	end := min(p.w.Rows, (piece+1)*p.per)
 	j := piece * p.per
+	p.dotBlock(st, 0, p.x.Rows, j, end-j)
+}
+
+// dotBlock computes rows rows of dst from row i and n columns from column j.
+func (p *skinnyProduct) dotBlock(st *stage, i, rows, j, n int) {
+	end := j + n
 	for ; j+4 <= end; j += 4 {
-		p.dotRows(st, j, 4)
+		p.dotRows(st, i, i+rows, j, 4)
 	}
 	for ; j < end; j++ {
-		p.dotRows(st, j, 1)
+		p.dotRows(st, i, i+rows, j, 1)
 	}
 }
 
-// dotRows computes n columns of dst from column j: 4, or 1 with the one row of w taken four times.
-func (p *skinnyProduct) dotRows(st *stage, j, n int) {
+// dotRows computes rows [lo, hi) and n columns of dst from column j: 4, or 1 with the one row of w taken four times.
+func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 	kernel := p.ks.dots(p.w.DType())
 	if kernel == nil {
-		p.dotPortable(st, j, n)
+		p.dotPortable(st, lo, hi, j, n)
 		return
 	}
 	whole := p.w.Cols / p.ks.lanes * p.ks.lanes
@@ -80,8 +86,8 @@ func (p *skinnyProduct) dotRows(st *stage, j, n int) {
 	if p.ks.masked {
 		a.tail = p.w.Cols - whole
 	}
-	for i := 0; i < p.x.Rows; i += len(kernel) {
-		rows := min(len(kernel), p.x.Rows-i)
+	for i := lo; i < hi; i += len(kernel) {
+		rows := min(len(kernel), hi-i)
 		a.x = address(p.x, i, 0)
 		kernel[rows-1](a)
 		if !p.ks.masked {
@@ -140,14 +146,14 @@ func (p *skinnyProduct) store(st *stage, i, rows, j, n int) {
 }
 
 // dotPortable computes n columns of dst in Go, a block of w at a time.
-func (p *skinnyProduct) dotPortable(st *stage, j, n int) {
-	for i := range p.x.Rows {
+func (p *skinnyProduct) dotPortable(st *stage, lo, hi, j, n int) {
+	for i := lo; i < hi; i++ {
 		clear(st.out[:n])
 		for k0 := 0; k0 < p.w.Cols; k0 += stageDepth {
 			x := p.x.RowF32(i)[k0:min(p.w.Cols, k0+stageDepth)]
 			for r := range n {
 				w := st.f32[r*stagePitch:][:len(x)]
-				if i == 0 || p.w.Cols > stageDepth {
+				if i == lo || p.w.Cols > stageDepth {
 					p.ks.widen(w, p.w, j+r, k0)
 				}
 				st.out[r] += dot(x, w)

@@ -563,7 +563,7 @@ TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-32
 
 // func peak16AVX512(p *uint16, n int) uint16
 // 
-// Returns the largest p[i]&0x7fff of n elements, a multiple of 32 greater than 0.
+// Returns the bits of the largest |p[i]| of n elements, a multiple of 32 greater than 0.
 TEXT ·peak16AVX512(SB), NOSPLIT, $0-18
 	MOVQ p+0(FP), AX
 	MOVQ n+8(FP), CX
@@ -581,12 +581,43 @@ loop:
 	VPMAXUW Y1, Y0, Y0
 	VEXTRACTI128 $1, Y0, X1
 	VPMAXUW X1, X0, X0
-	VPCMPEQD X1, X1, X1
-	VPXOR X1, X0, X0
-	VPHMINPOSUW X0, X0
-	VPXOR X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUW X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUW X1, X0, X0
+	VPSRLD $16, X0, X1
+	VPMAXUW X1, X0, X0
 	VMOVD X0, AX
 	MOVW AX, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// func peak32AVX512(p *float32, n int) uint32
+// 
+// Returns the bits of the largest |p[i]| of n elements, a multiple of 16 greater than 0.
+TEXT ·peak32AVX512(SB), NOSPLIT, $0-20
+	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+	VPTERNLOGD $255, Z31, Z31, Z31
+	VPSRLD $1, Z31, Z31
+	VPXORQ Z0, Z0, Z0
+
+loop:
+	VPANDD (AX), Z31, Z1
+	VPMAXUD Z1, Z0, Z0
+	ADDQ $64, AX
+	SUBQ $16, CX
+	JNZ loop
+	VEXTRACTI64X4 $1, Z0, Y1
+	VPMAXUD Y1, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0x4e, X0, X1
+	VPMAXUD X1, X0, X0
+	VPSHUFD $0xb1, X0, X1
+	VPMAXUD X1, X0, X0
+	VMOVD X0, AX
+	MOVL AX, ret+16(FP)
 	VZEROUPPER
 	RET
 

@@ -1,0 +1,104 @@
+package compare
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
+)
+
+// shapes are rows×out×in: the square shape of the target and the layers of a 21.9M-parameter Llama.
+var shapes = [][3]int{
+	{512, 2048, 2048}, {1024, 512, 512}, {1024, 256, 512}, {1024, 1408, 512}, {1024, 4096, 512}, {1024, 512, 1408}, {64, 2048, 2048},
+	{16, 2048, 2048},
+}
+
+// levels switches instruction sets off, as COMPRESS_CPU_DISABLE does.
+var levels = []struct{ name, disable string }{{"all", ""}, {"no amx", "amx"}, {"no bf16", "amx,avx512bf16"}, {"avx2", "avx512"}}
+
+// operands are one product in every type.
+type operands struct {
+	m, n, k   int
+	dst, x, w kernels.Mat
+	wBF16     kernels.Mat
+	check     []float32
+}
+
+func newOperands(s [3]int) *operands {
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func(rows, cols int) kernels.Mat {
+		m := kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
+		for i := range m.Buf.F32() {
+			m.Buf.F32()[i] = float32(rng.NormFloat64())
+		}
+		return m
+	}
+	o := &operands{m: s[0], n: s[1], k: s[2], dst: random(s[0], s[1]), x: random(s[0], s[2]), w: random(s[1], s[2])}
+	o.wBF16 = kernels.MatOf(kernels.NewHost(kernels.BF16, s[1]*s[2]), s[1], s[2])
+	for i, v := range o.w.Buf.F32() {
+		o.wBF16.Buf.U16()[i] = kernels.ToBF16(v)
+	}
+	o.check = make([]float32, o.m*o.n)
+	return o
+}
+
+// interleave runs every function in turn, rounds times, and returns the shortest time of each.
+func interleave(rounds int, fs ...func()) []time.Duration {
+	best := make([]time.Duration, len(fs))
+	for r := range rounds + 1 {
+		for i, f := range fs {
+			start := time.Now()
+			f()
+			if d := time.Since(start); r == 1 || r > 1 && d < best[i] {
+				best[i] = d
+			}
+		}
+	}
+	return best
+}
+
+// TestAgainstOpenBLAS prints how our products compare with OpenBLAS's, in one process, turn by turn. It fails only if results
+// differ; times are for the reader.
+func TestAgainstOpenBLAS(t *testing.T) {
+	fmt.Println(openBLAS())
+	for _, threads := range []int{1, 2} {
+		for _, level := range levels {
+			t.Run(fmt.Sprintf("threads=%d/%s", threads, level.name), func(t *testing.T) {
+				setThreads(threads)
+				t.Setenv("COMPRESS_CPU_DISABLE", level.disable)
+				d := cpu.New(cpu.Options{Threads: threads})
+				fmt.Printf("\n%d threads, %s: %v, peak f32 %.0f GFLOP/s\n", threads, level.name, d.Info().Features, d.PeakF32(threads)/1e9)
+				table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+				fmt.Fprintln(table, "shape\tOpenBLAS\tf32\tof OpenBLAS\tbf16 exact\tbf16 fast\tof f32\t")
+				for _, s := range shapes {
+					compareShape(t, table, d, s)
+				}
+				table.Flush()
+			})
+		}
+	}
+}
+
+func compareShape(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]int) {
+	o := newOperands(s)
+	nt := d.Ops().MatMulNT
+	flop := 2 * float64(o.m) * float64(o.n) * float64(o.k)
+	best := interleave(max(5, min(60, int(4e10/flop))),
+		func() { sgemmNT(o.check, o.x.Buf.F32(), o.w.Buf.F32(), o.m, o.n, o.k) },
+		func() { nt(o.dst, o.x, o.w, kernels.MatMul{}) },
+		func() { nt(o.dst, o.x, o.wBF16, kernels.MatMul{}) },
+		func() { nt(o.dst, o.x, o.wBF16, kernels.MatMul{Precision: kernels.Fast}) })
+	rate := func(i int) float64 { return flop / best[i].Seconds() / 1e9 }
+	fmt.Fprintf(table, "%d×%d×%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t\n", s[0], s[1], s[2], rate(0), rate(1), rate(1)/rate(0), rate(2), rate(3), rate(3)/rate(1))
+	nt(o.dst, o.x, o.w, kernels.MatMul{})
+	for i, v := range o.dst.Buf.F32() {
+		if e := v - o.check[i]; e > 1e-3 || e < -1e-3 {
+			t.Fatalf("%v: element %d is %v, OpenBLAS has %v", s, i, v, o.check[i])
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// benchThreads is what the benchmarks run on.
+var benchThreads = []int{1, 2}
+
+// BenchmarkMatMul measures x·Wᵀ at the shapes of the 21.9M-parameter Llama and at the square shape of the comparison with
+// OpenBLAS; names are rows×out×in.
+func BenchmarkMatMul(b *testing.B) {
+	shapes := [][3]int{{512, 2048, 2048}, {1024, 512, 512}, {1024, 256, 512}, {1024, 1408, 512}, {1024, 4096, 512}, {1024, 512, 1408}, {64, 2048, 2048}, {32, 2048, 2048}, {16, 2048, 2048}}
+	kinds := []struct {
+		name string
+		t    kernels.DType
+		p    kernels.Precision
+	}{{"f32", kernels.F32, kernels.Exact}, {"bf16exact", kernels.BF16, kernels.Exact}, {"bf16fast", kernels.BF16, kernels.Fast}}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, isa := range []string{"", "amx", "amx,avx512bf16", "avx512"} {
+		for _, kind := range kinds {
+			for _, s := range shapes {
+				c := newCase(rng, nt, kind.t, s[0], s[1], s[2], 0)
+				c.o.Precision = kind.p
+				dst := newMat(kernels.F32, c.m, c.n, 0)
+				for _, threads := range benchThreads {
+					name := fmt.Sprintf("%s/%dx%dx%d/without=%s/threads=%d", kind.name, s[0], s[1], s[2], strings.ReplaceAll(isa, ",", "+"), threads)
+					b.Run(name, func(b *testing.B) {
+						d := deviceWith(detect(isa), threads)
+						c.run(d, dst)
+						for b.Loop() {
+							c.run(d, dst)
+						}
+						b.ReportMetric(2e-9*float64(c.m*c.n*c.k)*float64(b.N)/b.Elapsed().Seconds(), "GFLOP/s")
+					})
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkGEMV measures products of few rows with weights larger than the caches, turn by turn with plain reading of as many
+// bytes; the shortest times count.
+func BenchmarkGEMV(b *testing.B) {
+	const n, k = 16384, 4096
+	for _, t := range weightTypes {
+		w := kernels.MatOf(kernels.NewHost(t, n*k), n, k)
+		for i := range n {
+			for j := range k {
+				put(w, i, j, float32(1+(i+j)%7)/8)
+			}
+		}
+		for _, threads := range benchThreads {
+			for _, p := range precisions {
+				for _, m := range []int{1, 2, 4, 8, 16, 32} {
+					b.Run(fmt.Sprintf("%s/%s/rows=%d/threads=%d", t, p, m, threads), func(b *testing.B) {
+						benchmarkSkinny(b, deviceWith(detect(""), threads), m, w, p)
+					})
+				}
+			}
+		}
+	}
+}
+
+func benchmarkSkinny(b *testing.B, d *Device, m int, w kernels.Mat, p kernels.Precision) {
+	x := randomMat(rand.New(rand.NewPCG(1, 1)), kernels.F32, m, w.Cols, 0)
+	dst := newMat(kernels.F32, m, w.Rows, 0)
+	product, reading := time.Duration(1<<62), time.Duration(1<<62)
+	for b.Loop() {
+		start := time.Now()
+		d.ops.MatMulNT(dst, x, w, kernels.MatMul{Precision: p})
+		product = min(product, time.Since(start))
+		start = time.Now()
+		d.readShares(w.Buf.Bytes(), d.threads)
+		reading = min(reading, time.Since(start))
+	}
+	size := float64(len(w.Buf.Bytes())) / 1e9
+	b.ReportMetric(size/product.Seconds(), "GB/s")
+	b.ReportMetric(size/reading.Seconds(), "read-GB/s")
+	b.ReportMetric(reading.Seconds()/product.Seconds(), "of-reading")
+	b.ReportMetric(2e-9*float64(m*w.Len())/product.Seconds(), "GFLOP/s")
+}
