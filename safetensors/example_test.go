@@ -2,6 +2,7 @@ package safetensors_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log"
 	"math"
@@ -35,7 +36,7 @@ func ExampleCreate() {
 	if err := w.WriteTensor("weight", weight); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(w.Finish())
+	fmt.Println(errors.Is(w.Finish(), safetensors.ErrIncomplete), w.Remaining())
 	if err := w.WriteAt("step", []byte{7, 0, 0, 0, 0, 0, 0, 0}, 0); err != nil {
 		log.Fatal(err)
 	}
@@ -44,6 +45,9 @@ func ExampleCreate() {
 	}
 	stat, err := os.Stat(path)
 	fmt.Println(stat.Size() == w.Size(), err)
+	// Output:
+	// true [step]
+	// true <nil>
 }
 
 func ExampleOpen() {
