@@ -52,7 +52,7 @@ func (p *pass) project(b *block, h kernels.Mat) (q, k, v heads, err error) {
 	if err := p.linear(y, h, b.qkv, false); err != nil {
 		return q, k, v, err
 	}
-	q, k, v = c.split(y)
+	q, k, v = split(c, y)
 	if p.cache != nil {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
 		p.copyHeads(ck, k)
@@ -63,7 +63,7 @@ func (p *pass) project(b *block, h kernels.Mat) (q, k, v heads, err error) {
 }
 
 // split views queries, keys and values in the output of a fused projection.
-func (c *Config) split(y kernels.Mat) (q, k, v heads) {
+func split(c *Config, y kernels.Mat) (q, k, v heads) {
 	d := c.HeadDim
 	if c.Arch.QKV == arch.HeadBlocks {
 		w := y.Cols - 2*d

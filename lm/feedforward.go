@@ -19,7 +19,7 @@ func (p *pass) mlp(b *block, dst, h kernels.Mat, accumulate bool) error {
 func (p *pass) feedForward(dst, x kernels.Mat, f *mlp, accumulate bool) error {
 	inner := f.down.In
 	var mid kernels.Mat
-	switch act := p.m.config.Activation; {
+	switch act := p.m.activation; {
 	case f.gateUp != nil:
 		y := p.mat(sGate, x.Rows, 2*inner)
 		if err := p.linear(y, x, f.gateUp, false); err != nil {

@@ -12,9 +12,9 @@ import (
 
 // Ways in which a checkpoint, or the input of a model, can be wrong.
 var (
-	ErrMissingTensor = errors.New("tensor is missing")
-	ErrExtraTensor   = errors.New("tensor is not part of the model")
-	ErrShape         = errors.New("shape disagrees with the configuration")
+	ErrMissingTensor = arch.ErrMissingTensor
+	ErrExtraTensor   = arch.ErrExtraTensor
+	ErrShape         = arch.ErrShape
 	ErrDType         = errors.New("element type cannot be computed with")
 	ErrUnknownTensor = errors.New("the model has no such tensor")
 	ErrVocabulary    = errors.New("token is outside the vocabulary")
@@ -44,6 +44,8 @@ type Model struct {
 	dev    kernels.Device
 	ops    *kernels.Ops
 	host   bool // the device's buffers are ordinary memory
+
+	activation kernels.Activation
 
 	names  []string // parameters in checkpoint order
 	extra  []string // tensors that are no parameters, in checkpoint order

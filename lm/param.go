@@ -27,6 +27,17 @@ type param struct {
 	users int         // passes that run on it now
 }
 
+func newParam(a arch.Param, stored safetensors.DType) *param {
+	p := &param{
+		name: a.Name, role: a.Role, bias: a.Bias, block: a.Block, expert: a.Expert, transposed: a.Transposed, stored: stored,
+		rows: 1, cols: int(a.Shape[len(a.Shape)-1]),
+	}
+	if len(a.Shape) == 2 {
+		p.rows = int(a.Shape[0])
+	}
+	return p
+}
+
 // group is the parameters that are needed at the same time.
 type group []*param
 
@@ -195,5 +206,5 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 
 // tensorError names the file and the tensor of a failure.
 func (m *Model) tensorError(name string, err error) error {
-	return fmt.Errorf("%s: %s: %w", m.fileOf(name), name, err)
+	return fmt.Errorf("%s: %s: %w", tensors{m}.File(name), name, err)
 }

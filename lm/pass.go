@@ -300,7 +300,7 @@ func (m *Model) ropeTable(rows, n int) (*ropeTable, error) {
 func (m *Model) newRopeTable(start, rows, n int) (*ropeTable, error) {
 	half := m.config.Rope.Dim / 2
 	cos, sin := make([]float32, rows*half), make([]float32, rows*half)
-	m.config.Rope.fill(cos, sin, start, n)
+	m.config.Rope.Fill(cos, sin, start, n)
 	t := &ropeTable{}
 	var err error
 	if t.cos, err = m.matOf(cos, rows, half); err != nil {

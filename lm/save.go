@@ -1,24 +1,23 @@
 package lm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Ways in which saving can be refused.
 var (
-	ErrExists   = errors.New("output exists already")
-	ErrOtherJob = errors.New("unfinished output belongs to another job")
-	ErrInPlace  = errors.New("output is the folder of the model itself")
+	ErrExists   = stage.ErrExists
+	ErrOtherJob = stage.ErrOtherJob
+	ErrInPlace  = stage.ErrInPlace
 )
 
 // SaveOptions of [Model.NewSaver].
@@ -37,9 +36,6 @@ type SaveOptions struct {
 	DType safetensors.DType
 }
 
-// jobKey is the metadata key of the fingerprint.
-const jobKey = "compress.job"
-
 // Saver writes a model to a folder that appears under its name only when it is complete. Until then everything is in a
 // hidden folder beside it, with a journal of the finished tensors, from which an interrupted job continues. The
 // model must stay open. It is used by one goroutine at a time.
@@ -48,80 +44,64 @@ const jobKey = "compress.job"
 // where tensors are converted, generation_config.json, tokenizer files, chat templates) and licence files. Model cards are not
 // copied: they describe another model.
 type Saver struct {
-	m       *Model
-	opts    SaveOptions
-	dir     string // final
-	stage   string
-	writer  *safetensors.DirWriter
-	journal *journal
-	infos   map[string]safetensors.Info // as written
-	names   []string
-	side    []string
-	done    map[string]bool
-	over    bool // Finish, Abort or Suspend has been called, or an earlier run had finished
-	buf     []byte
+	m      *Model
+	opts   SaveOptions
+	folder *stage.Folder
+	infos  map[string]safetensors.Info // as written
+	names  []string
+	buf    []byte
 }
 
-// NewSaver starts, or with Resume continues, the output at dir. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace], an
-// error of package safetensors (such as no space: disk space is reserved now), or one of the operating system.
+// NewSaver starts, or with Resume continues, the output at dir. An existing folder that is not empty is refused unless Overwrite or
+// Resume says otherwise. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace], an error of package safetensors (such as
+// no space: disk space is reserved now), or one of the operating system.
 func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
+	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}}
+	so := stage.Options{Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir}
+	if o.DType != 0 {
+		if _, ok := dtypes[o.DType]; !ok {
+			return nil, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, o.DType)
+		}
+		so.Config = func(text []byte) []byte { return renameDType(text, o.DType) }
 	}
-	s := &Saver{
-		m: m, opts: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial"),
-		infos: map[string]safetensors.Info{}, done: map[string]bool{},
-	}
-	if complete, err := s.checkTarget(); err != nil || complete {
-		return s, err
-	}
-	if s.side, err = sideFiles(m.dir); err != nil {
-		return nil, err
-	}
-	if err := s.openStage(); err != nil {
+	var err error
+	if s.folder, err = stage.Open(dir, s.plan(), so); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// plan lists the tensors to write.
-func (s *Saver) plan() (tensors []safetensors.Info, metadata map[string]string, o safetensors.DirOptions) {
+// plan lists the tensors to write: those of the source, in its order and files unless the options say otherwise.
+func (s *Saver) plan() stage.Plan {
 	src := s.m.source
+	p := stage.Plan{Metadata: maps.Clone(src.Metadata())}
 	s.names = src.Names()
 	for _, name := range s.names {
 		info, _ := src.Info(name)
 		if _, float := dtypes[info.DType]; float && s.opts.DType != 0 {
 			info.DType = s.opts.DType
+			p.Files.Order = safetensors.OrderAligned
 		}
 		s.infos[name] = info
-		tensors = append(tensors, info)
+		p.Tensors = append(p.Tensors, info)
 	}
-	metadata = maps.Clone(src.Metadata())
-	if metadata == nil {
-		metadata = map[string]string{}
+	if p.Metadata == nil {
+		p.Metadata = map[string]string{}
 	}
-	if metadata["format"] == "" {
-		metadata["format"] = "pt" // what other tools look for
+	if p.Metadata["format"] == "" {
+		p.Metadata["format"] = "pt" // what other tools look for
 	}
-	delete(metadata, jobKey)
-	if s.opts.Fingerprint != "" {
-		metadata[jobKey] = s.opts.Fingerprint
-	}
-	if s.opts.DType != 0 {
-		o.Order = safetensors.OrderAligned
-	}
-	o.MaxShardSize = s.opts.MaxShardSize
+	p.Files.MaxShardSize = s.opts.MaxShardSize
 	if src.Indexed() {
-		o.IndexMetadata = stringsOf(src.IndexMetadata())
-		if o.MaxShardSize == 0 {
-			o.ShardOf = map[string]string{}
+		p.Files.IndexMetadata = stringsOf(src.IndexMetadata())
+		if s.opts.MaxShardSize == 0 {
+			p.Files.ShardOf = map[string]string{}
 			for _, name := range s.names {
-				o.ShardOf[name] = src.ShardOf(name)
+				p.Files.ShardOf[name] = src.ShardOf(name)
 			}
 		}
 	}
-	return tensors, metadata, o
+	return p
 }
 
 // stringsOf keeps the entries of an index's metadata that are strings; total_size is computed anew.
@@ -136,77 +116,11 @@ func stringsOf(raw map[string]json.RawMessage) map[string]string {
 	return all
 }
 
-// openStage makes the staging folder or takes up the one that is there.
-func (s *Saver) openStage() error {
-	if err := os.MkdirAll(s.stage, 0o777); err != nil {
-		return err
-	}
-	var err error
-	if s.journal, err = openJournal(filepath.Join(s.stage, journalName)); err != nil {
-		return err
-	}
-	tensors, metadata, o := s.plan()
-	if s.opts.Resume {
-		err = s.resume(tensors, metadata, o)
-	} else {
-		err = s.fresh(tensors, metadata, o)
-	}
-	if err != nil {
-		return errors.Join(err, s.journal.close())
-	}
-	return nil
-}
-
-// resume takes up what the journal says is there.
-func (s *Saver) resume(tensors []safetensors.Info, metadata map[string]string, o safetensors.DirOptions) error {
-	if job, started := s.journal.job(); started && job != s.opts.Fingerprint {
-		return fmt.Errorf("%s: %w: %q, this is %q; --overwrite starts anew", s.stage, ErrOtherJob, job, s.opts.Fingerprint)
-	}
-	var err error
-	s.writer, err = safetensors.ReopenDir(s.stage, tensors, metadata, o)
-	if errors.Is(err, safetensors.ErrNoPartial) {
-		return s.fresh(tensors, metadata, o)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrOtherJob, err)
-	}
-	for _, name := range s.journal.done() {
-		if _, known := s.infos[name]; known && !s.writer.Done(name) {
-			if err := s.writer.MarkDone(name); err != nil {
-				return err
-			}
-		}
-	}
-	for _, name := range s.names {
-		s.done[name] = s.writer.Done(name)
-	}
-	return nil
-}
-
-// fresh discards what an earlier run left in the staging folder and starts.
-func (s *Saver) fresh(tensors []safetensors.Info, metadata map[string]string, o safetensors.DirOptions) error {
-	entries, err := os.ReadDir(s.stage)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Name() != journalName {
-			if err := os.RemoveAll(filepath.Join(s.stage, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	if s.writer, err = safetensors.CreateDir(s.stage, tensors, metadata, o); err != nil {
-		return errors.Join(err, os.RemoveAll(s.stage))
-	}
-	if err := s.writer.Sync(); err != nil {
-		return err
-	}
-	return s.journal.start(s.opts.Fingerprint)
-}
-
 // Done reports whether a tensor is complete, from this run or an interrupted one.
-func (s *Saver) Done(name string) bool { return s.done[name] }
+func (s *Saver) Done(name string) bool { return s.folder.Done(name) }
+
+// Complete reports whether the output is under its name: after Finish, or because an earlier run of the same job had finished it.
+func (s *Saver) Complete() bool { return s.folder.Complete() }
 
 // LoadDone lets the model use the finished tensors of an interrupted run: the named parameters get the saved values.
 func (s *Saver) LoadDone(names ...string) error {
@@ -215,8 +129,8 @@ func (s *Saver) LoadDone(names ...string) error {
 		if err != nil {
 			return err
 		}
-		if !s.done[name] {
-			return fmt.Errorf("%s: %s: %w", s.stage, name, safetensors.ErrIncomplete)
+		if !s.folder.Done(name) {
+			return fmt.Errorf("%s: %w", name, safetensors.ErrIncomplete)
 		}
 		s.m.mu.Lock()
 		s.m.drop(p)
@@ -228,15 +142,7 @@ func (s *Saver) LoadDone(names ...string) error {
 
 // load reads a saved parameter back. The model's lock is held.
 func (s *Saver) load(p *param) (kernels.Mat, error) {
-	folder := s.stage
-	if s.over {
-		folder = s.dir
-	}
-	path := filepath.Join(folder, s.shardOf(p.name))
-	f, err := safetensors.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		f, err = safetensors.Open(path + ".partial")
-	}
+	f, err := s.folder.Open(p.name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
@@ -249,23 +155,11 @@ func (s *Saver) load(p *param) (kernels.Mat, error) {
 	return s.m.upload(p, dtypes[info.DType], data)
 }
 
-func (s *Saver) shardOf(name string) string {
-	if s.writer != nil {
-		return s.writer.ShardOf(name)
-	}
-	d, err := safetensors.OpenDir(s.dir)
-	if err != nil {
-		return safetensors.SingleName
-	}
-	defer d.Close()
-	return d.ShardOf(name)
-}
-
 // Save writes the current values of tensors and notes in the journal that they are there; when it returns, they survive a crash. A
 // tensor that is done already is written again.
 func (s *Saver) Save(names ...string) error {
-	if s.over {
-		return fmt.Errorf("%s: %w", s.dir, safetensors.ErrClosed)
+	if s.folder.Closed() {
+		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
 	}
 	for _, name := range names {
 		if _, ok := s.infos[name]; !ok {
@@ -277,14 +171,10 @@ func (s *Saver) Save(names ...string) error {
 			return err
 		}
 	}
-	if err := s.writer.Sync(); err != nil {
-		return err
-	}
-	if err := s.journal.add(names); err != nil {
+	if err := s.folder.Commit(names); err != nil {
 		return err
 	}
 	for _, name := range names {
-		s.done[name] = true
 		if p := s.m.params[name]; p != nil && p.owned {
 			p.saver = s
 		}
@@ -298,13 +188,13 @@ const saveBatch = 1 << 30
 // Finish writes the tensors that are not done, then everything else, and gives the folder its name. After an error it may be called
 // again; a cancelled context leaves the output to be suspended or aborted.
 func (s *Saver) Finish(ctx context.Context) error {
-	if s.over {
+	if s.folder.Complete() {
 		return nil
 	}
 	var batch []string
 	var size int64
 	for _, name := range s.names {
-		if s.done[name] {
+		if s.folder.Done(name) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -321,39 +211,14 @@ func (s *Saver) Finish(ctx context.Context) error {
 	if err := s.Save(batch...); err != nil {
 		return err
 	}
-	if err := s.writer.Finish(); err != nil {
-		return err
-	}
-	if err := s.copySide(); err != nil {
-		return err
-	}
-	if err := s.journal.remove(); err != nil {
-		return err
-	}
-	if err := s.publish(); err != nil {
-		return err
-	}
-	s.over = true
-	return nil
+	return s.folder.Finish()
 }
 
 // Suspend ends the run and leaves the unfinished output for one with Resume.
-func (s *Saver) Suspend() error {
-	if s.over {
-		return nil
-	}
-	s.over = true
-	return errors.Join(s.writer.Suspend(), s.journal.close())
-}
+func (s *Saver) Suspend() error { return s.folder.Suspend() }
 
 // Abort ends the run and removes the unfinished output.
-func (s *Saver) Abort() error {
-	if s.over {
-		return nil
-	}
-	s.over = true
-	return errors.Join(s.writer.Abort(), s.journal.close(), os.RemoveAll(s.stage))
-}
+func (s *Saver) Abort() error { return s.folder.Abort() }
 
 // write writes one tensor: from the file where it is unchanged, otherwise the model's value.
 func (s *Saver) write(name string) error {
@@ -374,7 +239,7 @@ func (s *Saver) write(name string) error {
 		if s.buf == nil {
 			s.buf = make([]byte, 4<<20)
 		}
-		return safetensors.Copy(s.writer, name, s.m.source, name, s.buf)
+		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
 	}
 	return s.convert(name, stored, want)
 }
@@ -407,7 +272,7 @@ func (s *Saver) writeMat(name string, x kernels.Mat, want safetensors.DType) err
 		if err := s.m.dev.Download(part, piece, 0); err != nil {
 			return err
 		}
-		if err := s.writer.WriteAt(name, part, int64(lo*size)); err != nil {
+		if err := s.folder.Writer().WriteAt(name, part, int64(lo*size)); err != nil {
 			return err
 		}
 	}
@@ -442,9 +307,44 @@ func (s *Saver) convert(name string, stored safetensors.Info, want safetensors.D
 		if err := s.m.dev.Download(out, b, 0); err != nil {
 			return err
 		}
-		if err := s.writer.WriteAt(name, out, int64(lo*to.Size())); err != nil {
+		if err := s.folder.Writer().WriteAt(name, out, int64(lo*to.Size())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// renameDType changes the values of dtype and torch_dtype in a configuration and nothing else.
+func renameDType(text []byte, t safetensors.DType) []byte {
+	name := map[safetensors.DType]string{
+		safetensors.F32: `"float32"`, safetensors.BF16: `"bfloat16"`, safetensors.F16: `"float16"`, safetensors.F64: `"float64"`,
+	}[t]
+	d := json.NewDecoder(bytes.NewReader(text))
+	depth, key := 0, ""
+	var out []byte
+	copied := 0
+	for expectKey := true; ; {
+		start := int(d.InputOffset())
+		token, err := d.Token()
+		if err != nil {
+			return append(out, text[copied:]...)
+		}
+		end := int(d.InputOffset())
+		switch v := token.(type) {
+		case json.Delim:
+			depth += map[json.Delim]int{'{': 1, '[': 1, '}': -1, ']': -1}[v]
+			expectKey = depth == 1
+			continue
+		case string:
+			if depth == 1 && !expectKey && (key == "dtype" || key == "torch_dtype") {
+				at := start + bytes.IndexByte(text[start:end], '"')
+				out = append(append(out, text[copied:at]...), name...)
+				copied = end
+			}
+			key = v
+		}
+		if depth == 1 {
+			expectKey = !expectKey
+		}
+	}
 }

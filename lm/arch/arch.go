@@ -40,7 +40,7 @@ type Arch struct {
 	Norm           Norm      `json:"norm"`
 	QKNorm         QKNorm    `json:"qk_norm"` // "" where queries and keys are not normed
 	QKV            QKVLayout `json:"qkv"`     // order of a fused projection's outputs; "" where q, k, v are separate
-	Rope           *Rope     `json:"rope"`    // nil where positions are not rotated
+	Rope           *RopeKeys `json:"rope"`    // nil where positions are not rotated
 	Window         Window    `json:"window"`  // which blocks attend to a sliding window; "" is none
 	EmbedScale     Scale     `json:"embed_scale"`
 	PositionOffset int       `json:"position_offset"` // position p uses row p + offset of the position table
@@ -70,8 +70,8 @@ type Rule struct {
 	SameAs string            `json:"same_as"`
 }
 
-// Rope describes how positions are rotated.
-type Rope struct {
+// RopeKeys says how positions are rotated and where the configuration keeps the numbers.
+type RopeKeys struct {
 	Style    string            `json:"style"`    // "half": channels (i, i+d/2); "interleaved": (2i, 2i+1)
 	Theta    Key               `json:"theta"`    // base of the frequencies
 	Partial  *Key              `json:"partial"`  // share of a head's channels that is rotated; nil: all
@@ -156,21 +156,17 @@ func Lookup(modelType string) (*Arch, error) {
 	return a, nil
 }
 
-// Common is what holds for every architecture.
-type Common struct {
+// common is what holds for every architecture.
+type common struct {
 	Version    int      `json:"version"`
 	Refuse     []Rule   `json:"refuse"`
 	IgnoreKeys []string `json:"ignore_keys"`
 }
 
-// Shared gives the rules and ignorable keys that all architectures have in common.
-func Shared() (*Common, error) {
-	var c Common
-	if err := read("common.json", &c); err != nil {
-		return nil, err
-	}
-	return &c, nil
-}
+var loadCommon = sync.OnceValues(func() (*common, error) {
+	var c common
+	return &c, read("common.json", &c)
+})
 
 var load = sync.OnceValues(func() (map[string]*Arch, error) {
 	all := map[string]*Arch{}

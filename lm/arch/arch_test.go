@@ -125,7 +125,7 @@ func TestExpand(t *testing.T) {
 
 // Rules and ignored keys are plain names, and no key is both read and ignored.
 func TestKeysDoNotCollide(t *testing.T) {
-	c, err := Shared()
+	c, err := loadCommon()
 	if err != nil {
 		t.Fatal(err)
 	}

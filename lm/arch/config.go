@@ -1,4 +1,4 @@
-package lm
+package arch
 
 import (
 	"encoding/json"
@@ -6,16 +6,13 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/lm/arch"
 )
 
 // Config is a model's configuration: what config.json says, with the defaults of its architecture filled in and every
 // value checked. Sizes are counts of elements. It must not be changed.
 type Config struct {
 	ModelType string
-	Arch      *arch.Arch
+	Arch      *Arch
 
 	Vocab        int // V
 	Hidden       int // C
@@ -27,7 +24,7 @@ type Config struct {
 	MaxPositions int // positions the model was made for; a hard limit only where positions are learned
 
 	Eps        float32 // of every norm
-	Activation kernels.Activation
+	Activation Activation
 	Tied       bool // the head is the token table
 	Parallel   bool // attention and MLP read the same input
 	EmbedScale float32
@@ -79,7 +76,7 @@ const (
 )
 
 // ParseConfig reads the text of a config.json; file is its name for messages. Every error is a [ConfigError], around
-// [arch.ErrUnknown] for an architecture without a table.
+// [ErrUnknown] for an architecture without a table.
 func ParseConfig(file string, text []byte) (*Config, error) {
 	r := &configReader{file: file, used: map[string]bool{}}
 	if err := json.Unmarshal(text, &r.raw); err != nil {
@@ -101,29 +98,28 @@ func ParseConfig(file string, text []byte) (*Config, error) {
 
 // architecture finds the table by model_type, or by the class where an old file has no model_type.
 func (r *configReader) architecture(c *Config) {
-	modelType, err := r.text("model_type", "")
+	modelType := r.text("model_type", "")
 	classes := r.strings("architectures")
 	if r.err != nil {
 		return
 	}
+	var err error
 	if modelType != "" {
-		r.arch, err = arch.Lookup(modelType)
+		r.arch, err = Lookup(modelType)
 	} else {
-		r.arch, err = arch.ByClass(classes)
+		r.arch, err = ByClass(classes)
 	}
 	if err != nil {
 		r.err = &ConfigError{File: r.file, Problem: err.Error(), Err: err}
 		return
 	}
 	c.Arch, c.ModelType = r.arch, r.arch.ModelType
-	if c.DType, _ = r.text("dtype", ""); c.DType == "" {
-		c.DType, _ = r.text("torch_dtype", "")
-	}
+	c.DType = r.text("dtype", r.text("torch_dtype", ""))
 }
 
 // refusals checks the keys that would change the computation in ways the engine does not have.
 func (r *configReader) refusals(*Config) {
-	shared, err := arch.Shared()
+	shared, err := loadCommon()
 	if err != nil {
 		r.err = err
 		return
@@ -134,7 +130,7 @@ func (r *configReader) refusals(*Config) {
 	}
 }
 
-func (r *configReader) refuse(rule arch.Rule) {
+func (r *configReader) refuse(rule Rule) {
 	value, ok := r.get(rule.Key)
 	if !ok {
 		return
@@ -174,10 +170,10 @@ func (r *configReader) sizes(c *Config) {
 	}
 	c.Tied, c.Parallel = r.flag("tied"), r.flag("parallel")
 	c.EmbedScale = 1
-	if c.Arch.EmbedScale == arch.SqrtHidden {
+	if c.Arch.EmbedScale == SqrtHidden {
 		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
 	}
-	for _, name := range arch.Conditions() {
+	for _, name := range Conditions() {
 		c.flags[name] = r.flag(name)
 	}
 }
@@ -210,7 +206,7 @@ func (r *configReader) attention(c *Config) {
 
 // mlp reads the activation and the mixture.
 func (r *configReader) mlp(c *Config) {
-	name, _ := r.text(r.key("activation"), r.fallback("activation"))
+	name := r.text(r.key("activation"), r.fallback("activation"))
 	f, ok := activations[name]
 	if !ok && r.err == nil {
 		r.fail(r.key("activation"), "unknown activation %.60q; known: %s", name, strings.Join(activationNames(), ", "))
@@ -235,10 +231,20 @@ func (r *configReader) mlp(c *Config) {
 	}
 }
 
-// activations are the names in use for the functions that the kernels have.
-var activations = map[string]kernels.Activation{
-	"silu": kernels.SiLU, "swish": kernels.SiLU, "gelu": kernels.GELU, "gelu_new": kernels.GELUTanh,
-	"gelu_pytorch_tanh": kernels.GELUTanh, "relu": kernels.ReLU,
+// Activation names an element-wise function of the MLP.
+type Activation string
+
+// The activations. Configurations spell some of them in several ways.
+const (
+	SiLU     Activation = "silu"
+	GELU     Activation = "gelu"      // with the error function
+	GELUTanh Activation = "gelu_tanh" // the approximation by tanh
+	ReLU     Activation = "relu"
+)
+
+// activations are the names that configurations use.
+var activations = map[string]Activation{
+	"silu": SiLU, "swish": SiLU, "gelu": GELU, "gelu_new": GELUTanh, "gelu_pytorch_tanh": GELUTanh, "gelu_fast": GELUTanh, "relu": ReLU,
 }
 
 func activationNames() []string {
@@ -259,7 +265,7 @@ func (r *configReader) windows(c *Config) {
 	from := r.integerOr("window_from", 0, 1<<30, 0)
 	c.Windows = make([]int, c.Layers)
 	for l := range c.Windows {
-		slides := map[arch.Window]bool{arch.AllBlocks: true, arch.EvenBlocks: l%2 == 0, arch.FromBlock: l >= from}[c.Arch.Window]
+		slides := map[Window]bool{AllBlocks: true, EvenBlocks: l%2 == 0, FromBlock: l >= from}[c.Arch.Window]
 		if slides {
 			c.Windows[l] = window
 		}
@@ -309,8 +315,8 @@ func (r *configReader) unknown(c *Config) {
 	slices.Sort(c.Unknown)
 }
 
-// dim gives the size that a shape's dimension name stands for.
-func (c *Config) dim(name string) int64 {
+// Dim gives the size that a shape's dimension name stands for.
+func (c *Config) Dim(name string) int64 {
 	q, kv := int64(c.Heads)*int64(c.HeadDim), int64(c.KVHeads)*int64(c.HeadDim)
 	switch name {
 	case "vocab":
@@ -340,11 +346,11 @@ func (c *Config) dim(name string) int64 {
 	case "one":
 		return 1
 	}
-	panic("lm: architecture table names an unknown dimension")
+	panic("arch: architecture table names an unknown dimension")
 }
 
-// holds evaluates a table's condition for block l (-1 outside of blocks).
-func (c *Config) holds(when string, l int) bool {
+// Holds evaluates a table's condition for block l (-1 outside of blocks).
+func (c *Config) Holds(when string, l int) bool {
 	if when == "" {
 		return true
 	}

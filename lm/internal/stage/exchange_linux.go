@@ -1,4 +1,4 @@
-package lm
+package stage
 
 import "golang.org/x/sys/unix"
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package lm
+package stage
 
 import "os"
 

@@ -1,4 +1,4 @@
-package lm
+package arch
 
 import (
 	"encoding/json"
@@ -6,15 +6,13 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/modelcompress/compress/lm/arch"
 )
 
 // configReader takes typed values out of a configuration. The first fault stays in err; later calls then give zeros.
 type configReader struct {
 	file   string
 	raw    map[string]json.RawMessage
-	arch   *arch.Arch
+	arch   *Arch
 	ignore []string
 	used   map[string]bool
 	err    error
@@ -53,7 +51,7 @@ func (r *configReader) field(field string) (key string, value json.RawMessage, o
 }
 
 // keyed gives the value that a table's key stands for.
-func (r *configReader) keyed(k arch.Key) (json.RawMessage, bool) {
+func (r *configReader) keyed(k Key) (json.RawMessage, bool) {
 	if k.Key != "" {
 		if v, ok := r.get(k.Key); ok {
 			return v, true
@@ -184,16 +182,16 @@ func (r *configReader) boolean(key string, v json.RawMessage) bool {
 }
 
 // text reads a key that is a string.
-func (r *configReader) text(key, absent string) (string, error) {
+func (r *configReader) text(key, absent string) string {
 	v, ok := r.get(key)
 	if !ok {
-		return absent, nil
+		return absent
 	}
 	var s string
 	if err := json.Unmarshal(v, &s); err != nil {
 		r.fail(key, "%s is not a string", clip(v))
 	}
-	return s, r.err
+	return s
 }
 
 // strings reads a key that is a list of strings; nil if absent.
@@ -233,19 +231,27 @@ func (r *configReader) integers(field string, n int) []int {
 
 // ids reads a key that is a token id, a list of them, or null.
 func (r *configReader) ids(key string) []int32 {
-	v, ok := r.get(key)
-	if !ok {
-		return nil
+	v, _ := r.get(key)
+	ids, err := TokenIDs(v)
+	if err != nil {
+		r.fail(key, "%s", err)
 	}
-	var one int32
-	if json.Unmarshal(v, &one) == nil {
-		return []int32{one}
-	}
+	return ids
+}
+
+// TokenIDs reads a JSON value that is a token id, a list of them, null or absent.
+func TokenIDs(v json.RawMessage) ([]int32, error) {
+	var one *int32
 	var list []int32
-	if err := json.Unmarshal(v, &list); err != nil {
-		r.fail(key, "%s is not a token id", clip(v))
+	switch {
+	case len(v) == 0:
+		return nil, nil
+	case json.Unmarshal(v, &one) == nil && one != nil:
+		return []int32{*one}, nil
+	case json.Unmarshal(v, &list) == nil:
+		return list, nil
 	}
-	return list
+	return nil, fmt.Errorf("%s is neither a token id nor a list of them", clip(v))
 }
 
 // clip shortens a value for a message.

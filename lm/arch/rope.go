@@ -1,4 +1,4 @@
-package lm
+package arch
 
 import "math"
 
@@ -130,9 +130,9 @@ func (r *Rope) longGain() float64 {
 	return math.Sqrt(1 + math.Log(r.Factor)/math.Log(float64(r.Original)))
 }
 
-// fill writes the cosines and sines of positions [pos, pos+rows) for a sequence of n positions. Frequencies and
+// Fill writes the cosines and sines of positions [pos, pos+rows) for a sequence of n positions. Frequencies and
 // angles are rounded to float32 as the reference implementations do, which shows at tens of thousands of positions.
-func (r *Rope) fill(cos, sin []float32, pos, n int) {
+func (r *Rope) Fill(cos, sin []float32, pos, n int) {
 	freq, gain := r.InvFreq(n)
 	half := len(freq)
 	for row := range len(cos) / half {

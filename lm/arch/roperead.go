@@ -1,11 +1,9 @@
-package lm
+package arch
 
 import (
 	"encoding/json"
 	"slices"
 	"strings"
-
-	"github.com/modelcompress/compress/lm/arch"
 )
 
 // ropeTypes are the types of scaling that the engine computes.
@@ -94,7 +92,7 @@ func (s *ropeReader) positive(key string, absent float64) float64 {
 }
 
 // either reads a number that stands in the section, or at the top level as the architecture spells it.
-func (s *ropeReader) either(key string, k arch.Key) float64 {
+func (s *ropeReader) either(key string, k Key) float64 {
 	v, ok := s.keyed(k)
 	if inner, found := s.find(key); found {
 		if outer, given := s.get(k.Key); given && string(outer) != string(inner) {
@@ -114,7 +112,7 @@ func (s *ropeReader) either(key string, k arch.Key) float64 {
 }
 
 // dim works out how many channels of a head are rotated.
-func (s *ropeReader) dim(c *Config, table *arch.Rope) int {
+func (s *ropeReader) dim(c *Config, table *RopeKeys) int {
 	d, share := c.HeadDim, s.real("partial_rotary_factor", 1)
 	switch {
 	case table.Dim != nil:
@@ -172,7 +170,7 @@ func (s *ropeReader) kind(aliases map[string]string) string {
 }
 
 // scaling reads what the type needs.
-func (s *ropeReader) scaling(p *Rope, table *arch.Rope) {
+func (s *ropeReader) scaling(p *Rope, table *RopeKeys) {
 	if p.Type == "default" || s.err != nil {
 		return
 	}
@@ -221,7 +219,7 @@ func (s *ropeReader) gain() float64 {
 }
 
 // original reads the length of the original training: from outside of the section where the architecture keeps it there.
-func (s *ropeReader) original(p *Rope, table *arch.Rope) int {
+func (s *ropeReader) original(p *Rope, table *RopeKeys) int {
 	key := s.section + ".original_max_position_embeddings"
 	v, ok := s.find("original_max_position_embeddings")
 	if table.Original != nil {

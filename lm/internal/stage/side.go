@@ -1,0 +1,86 @@
+package stage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxConfigSize bounds what is read of config.json.
+const maxConfigSize = 4 << 20
+
+// sidePatterns are the files beside the weights that a changed model still needs.
+var sidePatterns = []string{
+	"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "merges.txt",
+	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
+}
+
+// sideFiles lists the files of a folder to copy. A link that leaves the folder is an error, as everywhere.
+func sideFiles(dir string) ([]string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !slices.ContainsFunc(sidePatterns, func(p string) bool { ok, _ := filepath.Match(p, e.Name()); return ok }) {
+			continue
+		}
+		stat, err := root.Stat(e.Name())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, e.Name()), err)
+		}
+		if stat.Mode().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// copySide copies the files beside the weights into the staging folder.
+func (f *Folder) copySide() error {
+	root, err := os.OpenRoot(f.opts.Source)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range f.side {
+		if err := f.copyFile(root, name); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(f.stage, name), err)
+		}
+	}
+	return syncFolder(f.stage)
+}
+
+func (f *Folder) copyFile(root *os.Root, name string) error {
+	in, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var from io.Reader = in
+	if name == "config.json" && f.opts.Config != nil {
+		text, err := io.ReadAll(io.LimitReader(in, maxConfigSize))
+		if err != nil {
+			return err
+		}
+		from = bytes.NewReader(f.opts.Config(text))
+	}
+	out, err := os.OpenFile(filepath.Join(f.stage, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, from)
+	return errors.Join(err, out.Sync(), out.Close())
+}
