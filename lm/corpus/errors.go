@@ -1,0 +1,26 @@
+package corpus
+
+import "errors"
+
+// The ways in which data can be wrong. Errors of this package name the file and wrap one of these, or an error of the
+// file system; test with errors.Is.
+var (
+	// ErrEmpty: the file holds no text, no record or no row.
+	ErrEmpty = errors.New("nothing in it")
+	// ErrShort: there are fewer tokens than one window needs.
+	ErrShort = errors.New("too short for one window")
+	// ErrRecord: a line is not JSON, or not a record of a known form.
+	ErrRecord = errors.New("bad record")
+	// ErrUTF8: the text is not UTF-8.
+	ErrUTF8 = errors.New("not valid UTF-8")
+	// ErrVocabulary: a token id is outside the vocabulary.
+	ErrVocabulary = errors.New("token id outside the vocabulary")
+	// ErrIDs: a file of token ids is malformed.
+	ErrIDs = errors.New("bad token ids")
+	// ErrTooLarge: the file, a record or what a compressed file unpacks to is larger than is accepted.
+	ErrTooLarge = errors.New("too large")
+	// ErrOptions: the options contradict themselves or the file.
+	ErrOptions = errors.New("bad options")
+	// ErrNoTokenizer: the file holds text and no tokenizer was given.
+	ErrNoTokenizer = errors.New("text needs a tokenizer")
+)
