@@ -1,0 +1,17 @@
+package prune
+
+import "errors"
+
+// The ways in which pruning fails, besides those of the packages below. Test with errors.Is.
+var (
+	// ErrOptions: an option is out of range or contradicts another one.
+	ErrOptions = errors.New("bad pruning options")
+	// ErrUnknown: no metric, allocation or group of that name.
+	ErrUnknown = errors.New("unknown name")
+	// ErrNoCalibration: the metric measures activations and there are no calibration windows.
+	ErrNoCalibration = errors.New("no calibration data")
+	// ErrNonFinite: a weight, a statistic or a score is NaN or infinite.
+	ErrNonFinite = errors.New("not a finite number")
+	// ErrMask: a mask does not have the zeros that it must have.
+	ErrMask = errors.New("mask check failed")
+)

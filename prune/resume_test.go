@@ -1,0 +1,149 @@
+package prune
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// A child process prunes the folder that this variable names and kills itself on the way; see child.
+const childEnv = "PRUNE_TEST_CHILD"
+
+// child prunes <dir>/in to <dir>/out with masks, and kills itself with SIGKILL after so many matrices.
+func child(dir string) int {
+	err := func() error {
+		dev, err := device.Open("cpu", device.Options{Threads: 1})
+		if err != nil {
+			return err
+		}
+		m, err := lm.Load(ctx, filepath.Join(dir, "in"), dev, lm.Options{})
+		if err != nil {
+			return err
+		}
+		left, _ := strconv.Atoi(os.Getenv(childEnv + "_AFTER"))
+		_, err = resumable(ctx, m, dir, os.Getenv(childEnv+"_METRIC"), true, Events{Tensor: func(Tensor) {
+			if left--; left == 0 {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+		}})
+		return err
+	}()
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// resumable runs the job of the test, from the beginning or from where it was interrupted.
+func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool, events Events) (*Report, error) {
+	o := Options{Sparsity: .5, Events: events}
+	var err error
+	if o.Metric, err = MetricByName(metric); err != nil {
+		return nil, err
+	}
+	calib := windows(4, 12, 61)
+	job, err := Fingerprint(m, calib, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Out, err = m.NewSaver(filepath.Join(dir, "out"), lm.SaveOptions{Resume: resume, Fingerprint: job}); err != nil {
+		return nil, err
+	}
+	if o.Masks, err = NewMasks(filepath.Join(dir, "masks.safetensors"), m, MaskOptions{Resume: resume}); err != nil {
+		return nil, errors.Join(err, o.Out.Suspend())
+	}
+	r, err := Model(ctx, m, calib, o)
+	if err != nil {
+		return nil, errors.Join(err, o.Out.Suspend(), o.Masks.Suspend())
+	}
+	return r, nil
+}
+
+// Killed at any point, again and again, a run ends with the bytes of one that was left alone.
+func TestResumeAfterKill(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, metric := range MetricNames() {
+		t.Run(metric, func(t *testing.T) {
+			whole := t.TempDir()
+			m := load(t, llama(3).write(t, filepath.Join(whole, "in"), nil), 1, lm.Options{})
+			if _, err := resumable(ctx, m, whole, metric, false, Events{}); err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			in := llama(3).write(t, filepath.Join(dir, "in"), nil)
+			for _, after := range []int{1, 8, 9, 6, 21} { // the last is killed with all matrices done and nothing finished
+				cmd := exec.Command(exe, "-test.run=^$")
+				cmd.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_AFTER="+strconv.Itoa(after), childEnv+"_METRIC="+metric)
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				err := cmd.Run()
+				var exit *exec.ExitError
+				if !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
+					t.Fatalf("the child was not killed: %v, %s", err, stderr.String())
+				}
+				if _, err := os.Stat(filepath.Join(dir, "out")); !errors.Is(err, os.ErrNotExist) {
+					t.Fatalf("a half-written output has its final name: %v", err)
+				}
+			}
+			r, err := resumable(ctx, load(t, in, 2, lm.Options{}), dir, metric, true, Events{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Total.Restored == 0 || r.Total.Matrices != 21 || !strings.Contains(strings.Join(r.Notes, " "), "interrupted run") {
+				t.Errorf("restored %d of %d matrices, notes %q", r.Total.Restored, r.Total.Matrices, r.Notes)
+			}
+			if !maps.Equal(contents(t, filepath.Join(whole, "out")), contents(t, filepath.Join(dir, "out"))) {
+				t.Error("the resumed output differs from the uninterrupted one")
+			}
+			if !maps.Equal(tensorsOf(t, filepath.Join(whole, "masks.safetensors")), tensorsOf(t, filepath.Join(dir, "masks.safetensors"))) {
+				t.Error("the resumed masks differ from the uninterrupted ones")
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 3 {
+				t.Errorf("left in the folder: %v, %v; want in, out and the masks", entries, err)
+			}
+		})
+	}
+}
+
+// A cancelled run can be resumed by the same job only, and without its masks not at all.
+func TestResumeOfAnotherJobIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	m := load(t, llama(2).write(t, filepath.Join(dir, "in"), nil), 1, lm.Options{})
+	n := 0
+	stop, cancel := context.WithCancel(ctx)
+	_, err := resumable(stop, m, dir, "magnitude", false, Events{Tensor: func(Tensor) {
+		if n++; n == 8 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if _, err = resumable(ctx, m, dir, "wanda", true, Events{}); !errors.Is(err, lm.ErrOtherJob) {
+		t.Errorf("another metric: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "masks.safetensors.partial")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = resumable(ctx, m, dir, "magnitude", true, Events{}); !errors.Is(err, safetensors.ErrNotResumed) || !strings.Contains(err.Error(), "start over") {
+		t.Errorf("masks gone: %v", err)
+	}
+	if r, err := resumable(ctx, m, dir, "magnitude", false, Events{}); err != nil || r.Total.Restored != 0 {
+		t.Errorf("starting over: %v", err)
+	}
+}

@@ -1,0 +1,120 @@
+package prune
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// selection says which weights of one matrix go.
+type selection struct {
+	pattern  Pattern
+	group    Group
+	sparsity float64
+}
+
+// mask writes the keep mask of a matrix [out, in].
+func (s selection) mask(ops *kernels.Ops, keep kernels.Mat, score kernels.Score) {
+	switch {
+	case s.pattern.Structured():
+		ops.SelectNM(keep, score, s.pattern.N, s.pattern.M)
+	case s.group == Layer:
+		ops.SelectAll(keep, score, layerRank(keep.Len(), s.sparsity))
+	default:
+		ops.SelectRows(keep, score, rowCount(keep.Cols, s.sparsity))
+	}
+}
+
+// rowCount is how many weights of a row go: the share in float64, truncated, as the published code computes it.
+func rowCount(in int, sparsity float64) int {
+	return min(int(float64(in)*sparsity), in)
+}
+
+// layerRank is the rank, from 0, of the highest score that goes, or -1 if none goes.
+func layerRank(numel int, sparsity float64) int {
+	if sparsity == 0 {
+		return -1
+	}
+	return min(int(float64(numel)*sparsity), numel-1)
+}
+
+// checkGroups counts the groups of m consecutive inputs of a matrix [out, in] that have fewer than n zeros; a short last
+// group needs min(n, its size). It looks at the weights as they are, not at a mask.
+func checkGroups(dev kernels.Device, w kernels.Mat, p Pattern) (bad int64, err error) {
+	raw, err := hostBytes(dev, w)
+	if err != nil {
+		return 0, err
+	}
+	size := w.DType().Size()
+	var sum sync.Mutex
+	inParallel(dev.Info().Threads, w.Rows, func(lo, hi int) {
+		var n int64
+		for i := lo; i < hi; i++ {
+			n += badGroups(raw[i*w.Cols*size:(i+1)*w.Cols*size], size, p)
+		}
+		sum.Lock()
+		bad += n
+		sum.Unlock()
+	})
+	return bad, nil
+}
+
+// badGroups counts the groups of one row with too few zeros.
+func badGroups(row []byte, size int, p Pattern) (bad int64) {
+	for len(row) > 0 {
+		n := min(p.M*size, len(row))
+		if zeros(row[:n], size) < min(p.N, n/size) {
+			bad++
+		}
+		row = row[n:]
+	}
+	return bad
+}
+
+// zeros counts the elements that are zero, of either sign.
+func zeros(p []byte, size int) (n int) {
+	if size == 2 {
+		for ; len(p) > 0; p = p[2:] {
+			if binary.LittleEndian.Uint16(p)&0x7fff == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	for ; len(p) > 0; p = p[4:] {
+		if binary.LittleEndian.Uint32(p)&0x7fffffff == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// inParallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all.
+func inParallel(threads, n int, f func(lo, hi int)) {
+	threads = max(1, min(threads, n))
+	var wg sync.WaitGroup
+	for t := range threads {
+		wg.Go(func() { f(t*n/threads, (t+1)*n/threads) })
+	}
+	wg.Wait()
+}
+
+// countMismatch says that a mask dropped another number of weights than it was asked to.
+func (s selection) check(ops *kernels.Ops, keep kernels.Mat) error {
+	dropped := ops.CountZero(keep)
+	want, exact := 0, true
+	switch in := keep.Cols; {
+	case s.pattern.Structured():
+		want = keep.Rows * (in/s.pattern.M*s.pattern.N + min(in%s.pattern.M, s.pattern.N))
+	case s.group == Layer:
+		want, exact = layerRank(keep.Len(), s.sparsity)+1, false
+	default:
+		want = keep.Rows * rowCount(in, s.sparsity)
+	}
+	if dropped < want || (exact && dropped != want) {
+		return fmt.Errorf("%w: %d weights dropped, want %d", ErrMask, dropped, want)
+	}
+	return nil
+}

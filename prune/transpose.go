@@ -1,0 +1,54 @@
+package prune
+
+import (
+	"github.com/modelcompress/compress/kernels"
+)
+
+// transposed makes a copy of a dense matrix with rows and columns exchanged, on the same device; exact for every type.
+// It is how matrices stored as [in, out] get output neurons for rows. The caller frees the buffer.
+func transposed(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
+	buf, err := dev.Alloc(m.DType(), m.Len())
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	out := kernels.MatOf(buf, m.Cols, m.Rows)
+	src, err := hostBytes(dev, m)
+	if err != nil {
+		buf.Free()
+		return kernels.Mat{}, err
+	}
+	dst := make([]byte, len(src))
+	transposeBytes(dst, src, m.Rows, m.Cols, m.DType().Size())
+	if err := dev.Upload(buf, 0, dst); err != nil {
+		buf.Free()
+		return kernels.Mat{}, err
+	}
+	return out, nil
+}
+
+// hostBytes gives the elements of a dense matrix: its own memory on a host device, a copy elsewhere.
+func hostBytes(dev kernels.Device, m kernels.Mat) ([]byte, error) {
+	if !m.Dense() {
+		panic("prune: a strided matrix")
+	}
+	size := m.DType().Size()
+	if p := m.Buf.Bytes(); p != nil {
+		return p[m.Off*size : (m.Off+m.Len())*size], nil
+	}
+	p := make([]byte, m.Len()*size)
+	return p, dev.Download(p, m.Buf, m.Off)
+}
+
+// transposeBytes writes src [rows, cols] to dst as [cols, rows], in tiles that fit the cache. Elements have size bytes.
+func transposeBytes(dst, src []byte, rows, cols, size int) {
+	const tile = 32
+	for i0 := 0; i0 < rows; i0 += tile {
+		for j0 := 0; j0 < cols; j0 += tile {
+			for i := i0; i < min(i0+tile, rows); i++ {
+				for j := j0; j < min(j0+tile, cols); j++ {
+					copy(dst[(j*rows+i)*size:(j*rows+i+1)*size], src[(i*cols+j)*size:])
+				}
+			}
+		}
+	}
+}
