@@ -133,6 +133,10 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+func TestPublishedChoices(t *testing.T) {
+	same(t, "seed 0, choices(range(5), k=8)", canon.NewRandom(0).Choices(5, 8), []int{4, 3, 2, 1, 2, 2, 3, 1})
+}
+
 // TestProperties: a sample has no element twice, a shuffle loses none, draws stay inside their range, and the sign of a
 // seed does not matter.
 func TestProperties(t *testing.T) {

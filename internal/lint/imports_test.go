@@ -1,0 +1,125 @@
+package lint
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mayImport is the import table of the design: what the code of a package may import of this module. Packages that do
+// not exist yet are listed all the same; one that is not listed is a mistake. A folder X/internal/Y belongs to X.
+var mayImport = map[string][]string{
+	"":            {},
+	"testdata":    {},
+	"safetensors": {},
+
+	"kernels":            {},
+	"kernels/ref":        {"kernels"},
+	"kernels/cpu":        {"kernels", "kernels/ref"},
+	"kernels/cuda":       {"kernels"},
+	"kernels/device":     {"kernels", "kernels/ref", "kernels/cpu", "kernels/cuda"},
+	"kernels/kerneltest": {"kernels", "kernels/ref"},
+
+	"lm":           {"kernels", "safetensors", "lm/arch"},
+	"lm/arch":      {},
+	"lm/tokenizer": {},
+	"lm/corpus":    {"lm/tokenizer", "internal/canon"},
+	"lm/optim":     {"kernels"},
+
+	"prune":         append([]string{"kernels", "safetensors", "internal/linalg", "gp"}, engine...),
+	"gp":            {"kernels"},
+	"merge":         append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
+	"lora":          append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
+	"editeval":      append([]string{"editeval/edit", "editeval/task"}, engine...),
+	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
+	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus"},
+
+	"internal/jobs":   {},
+	"internal/report": {},
+	"internal/linalg": {"kernels"},
+	"internal/canon":  {},
+	"internal/lint":   {},
+
+	"cmd/compress": {anything},
+}
+
+// anything in a row of the table allows all imports.
+const anything = "*"
+
+// engine is what the table calls lm*.
+var engine = []string{"lm", "lm/arch", "lm/tokenizer", "lm/corpus", "lm/optim"}
+
+// owner is the row of the table that a package falls under.
+func owner(name string) string {
+	if i := strings.Index(name, "/internal/"); i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
+func TestImportTable(t *testing.T) {
+	each(t, func(p *pkg) {
+		row, ok := mayImport[owner(p.name)]
+		if !ok {
+			t.Errorf("package %q is not in the import table; add it to the design first, then to mayImport", p.name)
+			return
+		}
+		for _, s := range p.code() {
+			for _, spec := range s.ast.Imports {
+				target, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module)
+				if !ours {
+					continue
+				}
+				target = owner(strings.TrimPrefix(target, "/"))
+				if target != owner(p.name) && !slices.Contains(row, target) && !slices.Contains(row, anything) {
+					t.Errorf("%s: package %q may not import %q; allowed: %q", at(spec), p.name, target, row)
+				}
+			}
+		}
+	})
+}
+
+// TestPackageNames: a package is named for what it holds, and its folder alike.
+func TestPackageNames(t *testing.T) {
+	forbidden := []string{"util", "utils", "common", "helper", "helpers", "base", "misc", "types", "shared", "core", "lib", "pkg", "src"}
+	each(t, func(p *pkg) {
+		for part := range strings.SplitSeq(p.name, "/") {
+			if slices.Contains(forbidden, part) {
+				t.Errorf("folder %s: %q says nothing about what is in it", p.name, part)
+			}
+		}
+		for _, s := range p.code() {
+			name := s.ast.Name.Name
+			if slices.Contains(forbidden, name) {
+				t.Errorf("%s: package name %q says nothing about what is in it", s.name, name)
+			}
+			if p.name != "" && name != path.Base(p.name) && name != "main" {
+				t.Errorf("%s: package %s is in a folder called %s", s.name, name, path.Base(p.name))
+			}
+		}
+	})
+}
+
+// TestImportForms: no dot-imports, no cgo, blank imports only in programs and tests, or to embed files.
+func TestImportForms(t *testing.T) {
+	eachFile(t, func(_ *pkg, s *source) {
+		for _, spec := range s.ast.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "C" {
+				t.Errorf("%s: cgo; one static binary is promised", at(spec))
+			}
+			switch {
+			case spec.Name == nil:
+			case spec.Name.Name == ".":
+				t.Errorf("%s: dot-import of %s", at(spec), name)
+			case spec.Name.Name == "_" && name != "embed" && !s.test && s.ast.Name.Name != "main":
+				t.Errorf("%s: blank import of %s outside programs and tests", at(spec), name)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package lint
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/ref"
+)
+
+// TestEveryOperation: every field of kernels.Ops has a body in the reference backend, and a conformance case and a
+// benchmark in kerneltest.
+func TestEveryOperation(t *testing.T) {
+	cases, workloads := keysOf(t, "kernels/kerneltest", "cases"), keysOf(t, "kernels/kerneltest", "workloads")
+	ops := reflect.ValueOf(ref.New().Ops()).Elem()
+	for i, field := range reflect.VisibleFields(reflect.TypeFor[kernels.Ops]()) {
+		if ops.Field(i).IsNil() {
+			t.Errorf("kernels.Ops.%s: package ref has no body", field.Name)
+		}
+		if !cases[field.Name] {
+			t.Errorf("kernels.Ops.%s: kerneltest.cases has no test", field.Name)
+		}
+		if !workloads[field.Name] {
+			t.Errorf("kernels.Ops.%s: kerneltest.workloads has no benchmark", field.Name)
+		}
+	}
+}
+
+// keysOf returns the string keys of a package's map variable.
+func keysOf(t *testing.T, name, variable string) map[string]bool {
+	t.Helper()
+	keys := map[string]bool{}
+	found := false
+	eachFile(t, func(p *pkg, s *source) {
+		if p.name != name || s.test {
+			return
+		}
+		for _, d := range s.ast.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				v, ok := spec.(*ast.ValueSpec)
+				if !ok || v.Names[0].Name != variable || len(v.Values) == 0 {
+					continue
+				}
+				if m, ok := v.Values[0].(*ast.CompositeLit); ok {
+					found = true
+					for _, e := range m.Elts {
+						if text, ok := literal(e.(*ast.KeyValueExpr).Key); ok {
+							keys[text] = true
+						}
+					}
+				}
+			}
+		}
+	})
+	if !found {
+		t.Fatalf("package %s has no map %s", name, variable)
+	}
+	return keys
+}
+
+// literal is the value of a string constant.
+func literal(x ast.Expr) (string, bool) {
+	b, ok := x.(*ast.BasicLit)
+	if !ok {
+		return "", false
+	}
+	s, err := strconv.Unquote(b.Value)
+	return s, err == nil
+}
+
+// TestEntryPoints: each of the library's five calls that exists has a runnable example.
+func TestEntryPoints(t *testing.T) {
+	for name, call := range map[string]string{"prune": "Model", "gp": "Search", "merge": "Models", "lora": "Train", "editeval": "Run"} {
+		exists, shown := false, false
+		functions(t, func(p *pkg, s *source, f *ast.FuncDecl) {
+			if p.name == name && f.Recv == nil {
+				exists = exists || !s.test && f.Name.Name == call
+				shown = shown || s.test && (f.Name.Name == "Example"+call || strings.HasPrefix(f.Name.Name, "Example"+call+"_"))
+			}
+		})
+		if exists && !shown {
+			t.Errorf("%s.%s has no Example%s", name, call, call)
+		}
+	}
+}
+
+// TestReadme: the README knows every verb of the command line and no others, and says how to run the tests.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if os.IsNotExist(err) {
+		t.Skip("README.md does not exist")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := verbs(t)
+	for verb := range verbs {
+		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(verb) + `\b`).Match(text) {
+			t.Errorf("README.md does not mention the verb %s", verb)
+		}
+	}
+	for _, m := range regexp.MustCompile("(?m)(?:^|[`$] ?|\\./)compress ([a-z]+)").FindAllSubmatch(text, -1) {
+		if verb := string(m[1]); len(verbs) > 0 && !verbs[verb] {
+			t.Errorf("README.md shows `compress %s`, which is no verb", verb)
+		}
+	}
+	if !strings.Contains(string(text), "go test ./...") {
+		t.Error("README.md does not say `go test ./...`")
+	}
+}
+
+// verbs lists the first words of the command line's usage lines: Use in a cobra.Command, or what newVerb is given.
+func verbs(t *testing.T) map[string]bool {
+	t.Helper()
+	verbs := map[string]bool{}
+	add := func(x ast.Expr) {
+		if usage, ok := literal(x); ok && usage != "" {
+			verbs[strings.Fields(usage)[0]] = true
+		}
+	}
+	eachFile(t, func(p *pkg, s *source) {
+		if p.name != "cmd/compress" || s.test {
+			return
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.KeyValueExpr:
+				if id, ok := n.Key.(*ast.Ident); ok && id.Name == "Use" {
+					add(n.Value)
+				}
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "newVerb" && len(n.Args) > 0 {
+					add(n.Args[0])
+				}
+			}
+			return true
+		})
+	})
+	return verbs
+}
