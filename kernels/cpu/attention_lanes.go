@@ -19,6 +19,8 @@ type laneLoops struct {
 	// tile computes dst[r, lane] = dst[r, lane] · carry[lane] + Σ_p a[r·row + p·step] · b[p, lane] for r < rows and p < k;
 	// with a nil carry the old contents do not count.
 	tile func(dst, a, b, carry []float32, rows, k, row, step int)
+	// mask writes -Inf to s[p, lane] where key j + p is before lo[lane] or not before hi[lane].
+	mask func(s []float32, lo, hi []int32, j int)
 	// soft turns scores into exp(s - top) in place, raises top, adds to sum, and sets carry to what sums made with the
 	// old top must be multiplied by. A lane whose scores are all -Inf is left without effect.
 	soft func(s, top, sum, carry []float32)
@@ -26,60 +28,115 @@ type laneLoops struct {
 	store func(dst, x, scale []float32, at []int32, channels int)
 }
 
-// laneBlock is the memory of one lane block.
+// laneBlock is one block of queries and its running state.
 type laneBlock struct {
 	q, out, s       []float32 // queries, results [HeadDim, n]; scores [laneKeys, n]
 	top, sum, carry []float32
+	row, count      int     // first query row, and queries: the lanes in use
 	qAt, outAt      []int32 // where a lane's query and result start
-	lo, hi          []int   // the keys that a lane sees
+	lo, hi          []int32 // the keys that a lane sees
+	first, inner    int     // the lowest and the highest of lo
+	common, last    int     // the lowest and the highest of hi: every lane sees the keys from inner to common
 }
 
 var laneBlockPool = sync.Pool{New: func() any { return new(laneBlock) }}
 
-// laneBlocks computes many queries at a time. A block is n lanes: consecutive positions of one head, or with fewer
-// positions than lanes, several heads that share a key/value head. Scores are kept as [keys, lanes], so that highest
-// scores and sums need no work across a vector, and both products are the same loop: a scalar of the keys (or values),
-// as they lie in memory, times a vector of lanes.
-func (a *attend) laneBlocks() {
+// lanePlan says how the queries of a call are cut into blocks: positions consecutive rows of heads heads that share a
+// key/value head.
+type lanePlan struct {
+	positions, heads int
+	rowBlocks        int
+	groups           int // of heads, for one key/value head
+	together         int // blocks that read a block of keys one after the other
+}
+
+// plan cuts a call into lane blocks. Blocks hold consecutive positions of one head, or with fewer positions than lanes, several
+// heads. With many blocks, some are computed together, so that keys and values come from the cache.
+func (a *attend) plan() lanePlan {
 	n := a.l.v.lanes.n
-	positions := min(n, a.q.Rows)
-	heads := min(a.rep, n/positions)
-	groups := (a.rep + heads - 1) / heads
-	blocks := (a.q.Rows + positions - 1) / positions
-	perBlock := a.KVHeads * groups
-	a.l.d.parallel(blocks*perBlock, func(p int) {
-		// The last positions see the most keys: they go first, so that no thread is left with them at the end.
-		i := (blocks - 1 - p/perBlock) * positions
-		g, first := p%perBlock/groups, p%perBlock%groups*heads
-		a.laneBlock(i, min(positions, a.q.Rows-i), g, first, min(heads, a.rep-first))
+	p := lanePlan{positions: min(n, a.q.Rows)}
+	p.heads = min(a.rep, n/p.positions)
+	p.groups = (a.rep + p.heads - 1) / p.heads
+	p.rowBlocks = (a.q.Rows + p.positions - 1) / p.positions
+	switch blocks := p.rowBlocks * p.groups * a.KVHeads; {
+	case blocks >= 256:
+		p.together = 4
+	case blocks >= 128:
+		p.together = 2
+	default:
+		p.together = 1
+	}
+	return p
+}
+
+// laneBlocks computes many queries at a time. Scores are kept as [keys, lanes], so that highest scores and sums need no work
+// across a vector, and both products are the same loop: a scalar of the keys (or values), as they lie in memory, times a
+// vector of lanes.
+func (a *attend) laneBlocks() {
+	p := a.plan()
+	perHead := p.rowBlocks * p.groups
+	pieces := (perHead + p.together - 1) / p.together
+	a.l.d.parallel(a.KVHeads*pieces, func(i int) {
+		// One head after the other, so that its keys and values stay in the cache. The last positions see the most keys
+		// and go first, so that no thread is left with them at the end.
+		g, lo := i/pieces, i%pieces*p.together
+		var blocks [4]*laneBlock
+		set := blocks[:min(p.together, perHead-lo)]
+		for j := range set {
+			b := lo + j
+			set[j] = a.laneBlock(p, g, p.rowBlocks-1-b/p.groups, b%p.groups)
+		}
+		a.attendLanes(set, g)
 	})
 }
 
-// laneBlock computes rows [i, i+rows) of heads [first, first+heads) among those of key/value head g.
-func (a *attend) laneBlock(i, rows, g, first, heads int) {
-	v, n := &a.l.v.lanes, a.l.v.lanes.n
+// laneBlock prepares the block of one group of rows and one of heads of key/value head g.
+func (a *attend) laneBlock(p lanePlan, g, rows, group int) *laneBlock {
 	b := laneBlockPool.Get().(*laneBlock)
-	b.size(n, a.HeadDim)
-	a.place(b, i, rows, g*a.rep+first, heads)
-	v.load(b.q, a.q.Buf.F32()[a.q.Off+i*a.q.Stride:], b.qAt, a.HeadDim, a.Scale)
-	lo, _ := a.keys(i)
-	_, hi := a.keys(i + rows - 1)
+	b.size(a.l.v.lanes.n, a.HeadDim)
+	b.row = rows * p.positions
+	head := group * p.heads
+	a.place(b, min(p.positions, a.q.Rows-b.row), g*a.rep+head, min(p.heads, a.rep-head))
+	a.l.v.lanes.load(b.q, a.q.Buf.F32()[a.q.Off+b.row*a.q.Stride:], b.qAt, a.HeadDim, a.Scale)
+	return b
+}
+
+// attendLanes computes blocks that read key/value head g.
+func (a *attend) attendLanes(blocks []*laneBlock, g int) {
+	lo, hi := blocks[0].first, blocks[0].last
+	for _, b := range blocks[1:] {
+		lo, hi = min(lo, b.first), max(hi, b.last)
+	}
 	for j := lo; j < hi; j += laneKeys {
-		keys := min(laneKeys, hi-j)
-		s := b.s[:keys*n]
-		v.tile(s, a.head(a.k, g, j), b.q, nil, keys, a.HeadDim, a.k.Stride, 1)
-		if a.Softcap != 0 {
-			a.l.v.tanh(s, s, 1/a.Softcap, a.Softcap)
+		k, v := a.head(a.k, g, j), a.head(a.v, g, j)
+		for _, b := range blocks {
+			if keys := min(laneKeys, b.last-j); keys > 0 && j+keys > b.first {
+				a.step(b, k, v, j, keys)
+			}
 		}
-		b.mask(s, j, keys)
-		v.soft(s, b.top, b.sum, b.carry)
-		v.tile(b.out, a.head(a.v, g, j), s, b.carry, a.HeadDim, keys, 1, a.v.Stride)
 	}
-	for lane, sum := range b.sum {
-		b.sum[lane] = 1 / sum
+	for _, b := range blocks {
+		for lane, sum := range b.sum {
+			b.sum[lane] = 1 / sum
+		}
+		a.l.v.lanes.store(a.dst.Buf.F32()[a.dst.Off+b.row*a.dst.Stride:], b.out, b.sum, b.outAt[:b.count], a.HeadDim)
+		laneBlockPool.Put(b)
 	}
-	v.store(a.dst.Buf.F32()[a.dst.Off+i*a.dst.Stride:], b.out, b.sum, b.outAt[:rows*heads], a.HeadDim)
-	laneBlockPool.Put(b)
+}
+
+// step adds keys [j, j+keys) to a block.
+func (a *attend) step(b *laneBlock, k, v []float32, j, keys int) {
+	l := &a.l.v.lanes
+	s := b.s[:keys*l.n]
+	l.tile(s, k, b.q, nil, keys, a.HeadDim, a.k.Stride, 1)
+	if a.Softcap != 0 {
+		a.l.v.tanh(s, s, 1/a.Softcap, a.Softcap)
+	}
+	if j < b.inner || j+keys > b.common {
+		l.mask(s, b.lo, b.hi, j)
+	}
+	l.soft(s, b.top, b.sum, b.carry)
+	l.tile(b.out, v, s, b.carry, a.HeadDim, keys, 1, a.v.Stride)
 }
 
 // size makes room for n lanes of d channels and clears the running state.
@@ -90,8 +147,7 @@ func (b *laneBlock) size(n, d int) {
 	if len(b.top) != n {
 		b.s = make([]float32, laneKeys*n)
 		b.top, b.sum, b.carry = make([]float32, n), make([]float32, n), make([]float32, n)
-		b.qAt, b.outAt = make([]int32, n), make([]int32, n)
-		b.lo, b.hi = make([]int, n), make([]int, n)
+		b.qAt, b.outAt, b.lo, b.hi = make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
 	}
 	b.q, b.out = b.q[:n*d], b.out[:n*d]
 	clear(b.out)
@@ -103,7 +159,8 @@ func (b *laneBlock) size(n, d int) {
 
 // place says which query a lane holds: lanes run over the rows of the first head, then of the next. Lanes without a
 // query repeat the first one; they are computed and not stored.
-func (a *attend) place(b *laneBlock, i, rows, head, heads int) {
+func (a *attend) place(b *laneBlock, rows, head, heads int) {
+	b.count = rows * heads
 	for lane := range b.lo {
 		r, h := lane%rows, lane/rows
 		if h >= heads {
@@ -111,20 +168,9 @@ func (a *attend) place(b *laneBlock, i, rows, head, heads int) {
 		}
 		b.qAt[lane] = int32(r*a.q.Stride + (head+h)*a.QHeadStride)
 		b.outAt[lane] = int32(r*a.dst.Stride + (head+h)*a.HeadDim)
-		b.lo[lane], b.hi[lane] = a.keys(i + r)
+		lo, hi := a.keys(b.row + r)
+		b.lo[lane], b.hi[lane] = int32(lo), int32(hi)
 	}
-}
-
-// mask writes -Inf to the scores of keys [j, j+keys) that a lane does not see.
-func (b *laneBlock) mask(s []float32, j, keys int) {
-	n := len(b.lo)
-	hidden := float32(math.Inf(-1))
-	for lane := range n {
-		for p := 0; p < min(b.lo[lane]-j, keys); p++ {
-			s[p*n+lane] = hidden
-		}
-		for p := max(0, b.hi[lane]-j); p < keys; p++ {
-			s[p*n+lane] = hidden
-		}
-	}
+	b.first, b.common = a.keys(b.row)
+	b.inner, b.last = a.keys(b.row + rows - 1)
 }

@@ -21,7 +21,7 @@ func vectorLoops(f features) *loops {
 			tanh: tanhAVX512, sum: sumAVX512, sumSq: sumSqAVX512, sumSqDev: sumSqDevAVX512, norm: normAVX512, affine: affineAVX512,
 			top: topAVX512, exp: expAVX512, expSum: expSumAVX512, rope: ropeAVX512, ropePairs: ropePairsAVX512,
 			dots: dotsAVX512, weigh: weighAVX512,
-			lanes: laneLoops{n: 32, load: laneLoadAVX512, tile: laneTileAVX512, soft: laneSoftAVX512, store: laneStoreAVX512},
+			lanes: laneLoops{n: 32, load: laneLoadAVX512, tile: laneTileAVX512, mask: laneMaskAVX512, soft: laneSoftAVX512, store: laneStoreAVX512},
 		}
 	case f.avx2:
 		return &loops{
@@ -37,7 +37,7 @@ func vectorLoops(f features) *loops {
 			tanh: tanhAVX2, sum: sumAVX2, sumSq: sumSqAVX2, sumSqDev: sumSqDevAVX2, norm: normAVX2, affine: affineAVX2,
 			top: topAVX2, exp: expAVX2, expSum: expSumAVX2, rope: ropeAVX2, ropePairs: ropePairsAVX2,
 			dots: dotsAVX2, weigh: weighAVX2,
-			lanes: laneLoops{n: 24, load: laneLoadAVX2, tile: laneTileAVX2, soft: laneSoftAVX2, store: laneStoreAVX2},
+			lanes: laneLoops{n: 24, load: laneLoadAVX2, tile: laneTileAVX2, mask: laneMaskAVX2, soft: laneSoftAVX2, store: laneStoreAVX2},
 		}
 	}
 	return portableLoops()

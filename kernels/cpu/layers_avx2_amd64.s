@@ -2140,6 +2140,49 @@ next8:
 	VZEROUPPER
 	RET
 
+// func laneMaskAVX2(s []float32, lo []int32, hi []int32, j int)
+TEXT ·laneMaskAVX2(SB), NOSPLIT, $0-80
+	MOVQ s_base+0(FP), DI
+	MOVQ s_len+8(FP), R8
+	LEAQ (DI)(R8*4), R8
+	MOVQ lo_base+24(FP), SI
+	MOVQ hi_base+48(FP), DX
+	MOVQ j+72(FP), AX
+	VMOVD AX, X8
+	VPBROADCASTD X8, Y8
+	VMOVUPS (SI), Y9
+	VMOVUPS (DX), Y12
+	VMOVUPS 32(SI), Y10
+	VMOVUPS 32(DX), Y13
+	VMOVUPS 64(SI), Y11
+	VMOVUPS 64(DX), Y14
+	VBROADCASTSS layers<>+1152(SB), Y7
+loop1:
+	VPCMPGTD Y8, Y12, Y0
+	VPCMPGTD Y8, Y9, Y1
+	VPANDN Y0, Y1, Y0
+	VMOVUPS (DI), Y1
+	VBLENDVPS Y0, Y1, Y7, Y1
+	VMOVUPS Y1, (DI)
+	VPCMPGTD Y8, Y13, Y0
+	VPCMPGTD Y8, Y10, Y1
+	VPANDN Y0, Y1, Y0
+	VMOVUPS 32(DI), Y1
+	VBLENDVPS Y0, Y1, Y7, Y1
+	VMOVUPS Y1, 32(DI)
+	VPCMPGTD Y8, Y14, Y0
+	VPCMPGTD Y8, Y11, Y1
+	VPANDN Y0, Y1, Y0
+	VMOVUPS 64(DI), Y1
+	VBLENDVPS Y0, Y1, Y7, Y1
+	VMOVUPS Y1, 64(DI)
+	VPADDD layers<>+1216(SB), Y8, Y8
+	ADDQ $96, DI
+	CMPQ DI, R8
+	JLT loop1
+	VZEROUPPER
+	RET
+
 // func laneSoftAVX2(s []float32, top []float32, sum []float32, carry []float32)
 TEXT ·laneSoftAVX2(SB), NOSPLIT, $0-96
 	MOVQ s_base+0(FP), DI
@@ -2357,13 +2400,32 @@ lane1:
 	VMOVSS (DX), X1
 	MOVQ SI, AX
 	MOVQ channels+96(FP), CX
-loop2:
+	SUBQ $4, CX
+	JLT rest3
+four2:
+	VMULSS (AX), X1, X2
+	VMOVSS X2, (DI)
+	VMULSS 96(AX), X1, X3
+	VMOVSS X3, 4(DI)
+	VMULSS 192(AX), X1, X4
+	VMOVSS X4, 8(DI)
+	VMULSS 288(AX), X1, X5
+	VMOVSS X5, 12(DI)
+	ADDQ $384, AX
+	ADDQ $16, DI
+	SUBQ $4, CX
+	JGE four2
+rest3:
+	ADDQ $4, CX
+	JZ next5
+one4:
 	VMULSS (AX), X1, X0
 	VMOVSS X0, (DI)
 	ADDQ $96, AX
 	ADDQ $4, DI
 	DECQ CX
-	JNZ loop2
+	JNZ one4
+next5:
 	ADDQ $4, SI
 	ADDQ $4, DX
 	ADDQ $4, BX

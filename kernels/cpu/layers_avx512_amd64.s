@@ -2141,6 +2141,37 @@ next14:
 	VZEROUPPER
 	RET
 
+// func laneMaskAVX512(s []float32, lo []int32, hi []int32, j int)
+TEXT ·laneMaskAVX512(SB), NOSPLIT, $0-80
+	MOVQ s_base+0(FP), DI
+	MOVQ s_len+8(FP), R8
+	LEAQ (DI)(R8*4), R8
+	MOVQ lo_base+24(FP), SI
+	MOVQ hi_base+48(FP), DX
+	MOVQ j+72(FP), AX
+	VMOVD AX, X8
+	VPBROADCASTD X8, Z8
+	VMOVUPS (SI), Z9
+	VMOVUPS (DX), Z12
+	VMOVUPS 64(SI), Z10
+	VMOVUPS 64(DX), Z13
+	VBROADCASTSS layers<>+1152(SB), Z7
+loop1:
+	VPCMPD $5, Z12, Z8, K1
+	VPCMPD $1, Z9, Z8, K2
+	KORW K1, K2, K1
+	VMOVUPS Z7, K1, (DI)
+	VPCMPD $5, Z13, Z8, K1
+	VPCMPD $1, Z10, Z8, K2
+	KORW K1, K2, K1
+	VMOVUPS Z7, K1, 64(DI)
+	VPADDD.BCST layers<>+1216(SB), Z8, Z8
+	ADDQ $128, DI
+	CMPQ DI, R8
+	JLT loop1
+	VZEROUPPER
+	RET
+
 // func laneSoftAVX512(s []float32, top []float32, sum []float32, carry []float32)
 TEXT ·laneSoftAVX512(SB), NOSPLIT, $0-96
 	MOVQ s_base+0(FP), DI
@@ -2278,13 +2309,32 @@ lane1:
 	VMOVSS (DX), X1
 	MOVQ SI, AX
 	MOVQ channels+96(FP), CX
-loop2:
+	SUBQ $4, CX
+	JLT rest3
+four2:
+	VMULSS (AX), X1, X2
+	VMOVSS X2, (DI)
+	VMULSS 128(AX), X1, X3
+	VMOVSS X3, 4(DI)
+	VMULSS 256(AX), X1, X4
+	VMOVSS X4, 8(DI)
+	VMULSS 384(AX), X1, X5
+	VMOVSS X5, 12(DI)
+	ADDQ $512, AX
+	ADDQ $16, DI
+	SUBQ $4, CX
+	JGE four2
+rest3:
+	ADDQ $4, CX
+	JZ next5
+one4:
 	VMULSS (AX), X1, X0
 	VMOVSS X0, (DI)
 	ADDQ $128, AX
 	ADDQ $4, DI
 	DECQ CX
-	JNZ loop2
+	JNZ one4
+next5:
 	ADDQ $4, SI
 	ADDQ $4, DX
 	ADDQ $4, BX

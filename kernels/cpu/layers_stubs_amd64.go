@@ -207,6 +207,13 @@ func laneLoadAVX512(dst []float32, x []float32, at []int32, channels int, scale 
 //go:noescape
 func laneTileAVX512(dst []float32, a []float32, b []float32, carry []float32, rows int, k int, row int, step int)
 
+// laneMaskAVX512 computes
+//
+//	for p, lane { if j + p < lo[lane] || j + p >= hi[lane] { s[p, lane] = -Inf } }
+//
+//go:noescape
+func laneMaskAVX512(s []float32, lo []int32, hi []int32, j int)
+
 // laneSoftAVX512 computes
 //
 //	for lane { t = max(top[lane], max_j s[j, lane]); carry[lane] = exp(top[lane] - t); for j { s[j, lane] = exp(s[j, lane] - t) }; sum[lane] = sum[lane]·carry[lane] + Σ_j s[j, lane]; top[lane] = t }
@@ -423,6 +430,13 @@ func laneLoadAVX2(dst []float32, x []float32, at []int32, channels int, scale fl
 //
 //go:noescape
 func laneTileAVX2(dst []float32, a []float32, b []float32, carry []float32, rows int, k int, row int, step int)
+
+// laneMaskAVX2 computes
+//
+//	for p, lane { if j + p < lo[lane] || j + p >= hi[lane] { s[p, lane] = -Inf } }
+//
+//go:noescape
+func laneMaskAVX2(s []float32, lo []int32, hi []int32, j int)
 
 // laneSoftAVX2 computes
 //

@@ -197,6 +197,7 @@ func (f *file) tileRows() []int {
 func laneAttention(f *file) {
 	loadLoop(f)
 	tileLoop(f)
+	maskLoop(f)
 	softLoop(f)
 	storeLoop(f)
 }
@@ -380,6 +381,48 @@ func (f *file) softVector(i int) {
 	f.op("VMOVUPS {10}, %s", offset(at, "DX"))
 }
 
+// maskLoop hides keys: register 8 counts them, 9 to 11 hold the first keys that lanes see, 12 to 14 those after the last.
+func maskLoop(f *file) {
+	f.fn("laneMask", "for p, lane { if j + p < lo[lane] || j + p >= hi[lane] { s[p, lane] = -Inf } }", "",
+		param{"s", floats}, param{"lo", "[]int32"}, param{"hi", "[]int32"}, param{"j", "int"})
+	f.load("DI", "s_base")
+	f.load("R8", "s_len")
+	f.op("LEAQ (DI)(R8*4), R8")
+	f.load("SI", "lo_base")
+	f.load("DX", "hi_base")
+	f.load("AX", "j")
+	f.op("VMOVD AX, X8")
+	f.op("VPBROADCASTD X8, {8}")
+	for i := range f.vectors() {
+		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "SI"), 9+i)
+		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "DX"), 12+i)
+	}
+	f.set("minusinf", 7)
+	loop := f.label("loop")
+	f.at(loop)
+	for i := range f.vectors() {
+		at := offset(4*f.lanes*i, "DI")
+		if f.wide() {
+			f.op("VPCMPD $5, {%d}, {8}, K1", 12+i)
+			f.op("VPCMPD $1, {%d}, {8}, K2", 9+i)
+			f.op("KORW K1, K2, K1")
+			f.op("VMOVUPS {7}, K1, %s", at)
+			continue
+		}
+		f.op("VPCMPGTD {8}, {%d}, {0}", 12+i)
+		f.op("VPCMPGTD {8}, {%d}, {1}", 9+i)
+		f.op("VPANDN {0}, {1}, {0}")
+		f.op("VMOVUPS %s, {1}", at)
+		f.op("VBLENDVPS {0}, {1}, {7}, {1}")
+		f.op("VMOVUPS {1}, %s", at)
+	}
+	f.opc("VPADDD", "intone", "{8}, {8}")
+	f.op("ADDQ $%d, DI", f.rowBytes())
+	f.op("CMPQ DI, R8")
+	f.op("JLT %s", loop)
+	f.ret()
+}
+
 // storeLoop writes one lane after the other.
 func storeLoop(f *file) {
 	f.fn("laneStore", "for lane < len(at), c < channels { dst[at[lane] + c] = x[c, lane] · scale[lane] }", "",
@@ -388,7 +431,7 @@ func storeLoop(f *file) {
 	f.load("DX", "scale_base")
 	f.load("BX", "at_base")
 	f.load("R8", "at_len")
-	lane, loop := f.label("lane"), f.label("loop")
+	lane, four, rest, one, next := f.label("lane"), f.label("four"), f.label("rest"), f.label("one"), f.label("next")
 	f.at(lane)
 	f.op("MOVLQSX (BX), DI")
 	f.op("SHLQ $2, DI")
@@ -396,13 +439,28 @@ func storeLoop(f *file) {
 	f.op("VMOVSS (DX), X1")
 	f.op("MOVQ SI, AX")
 	f.load("CX", "channels")
-	f.at(loop)
+	f.op("SUBQ $4, CX")
+	f.op("JLT %s", rest)
+	f.at(four)
+	for i := range 4 {
+		f.op("VMULSS %s, X1, X%d", offset(i*f.rowBytes(), "AX"), 2+i)
+		f.op("VMOVSS X%d, %s", 2+i, offset(4*i, "DI"))
+	}
+	f.op("ADDQ $%d, AX", 4*f.rowBytes())
+	f.op("ADDQ $16, DI")
+	f.op("SUBQ $4, CX")
+	f.op("JGE %s", four)
+	f.at(rest)
+	f.op("ADDQ $4, CX")
+	f.op("JZ %s", next)
+	f.at(one)
 	f.op("VMULSS (AX), X1, X0")
 	f.op("VMOVSS X0, (DI)")
 	f.op("ADDQ $%d, AX", f.rowBytes())
 	f.op("ADDQ $4, DI")
 	f.op("DECQ CX")
-	f.op("JNZ %s", loop)
+	f.op("JNZ %s", one)
+	f.at(next)
 	f.op("ADDQ $4, SI")
 	f.op("ADDQ $4, DX")
 	f.op("ADDQ $4, BX")
