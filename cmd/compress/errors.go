@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+
+	"charm.land/fang/v2"
+	"charm.land/lipgloss/v2"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Exit codes of the program.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// usageError is a wrong command line: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// misuse lists the library errors that mean a wrong command line rather than failed work.
+var misuse = []error{
+	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, device.ErrUnknown, corpus.ErrOptions,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration,
+}
+
+// hints says, for ways of failing that a user can do something about, what that is.
+var hints = []struct {
+	err  error
+	hint string
+}{
+	{safetensors.ErrExists, "choose another --out, or pass --overwrite"},
+	{checkpoint.ErrExists, "choose another --out, or pass --overwrite"},
+	{safetensors.ErrTruncated, "the download or copy may be incomplete: fetch the file again"},
+	{safetensors.ErrMissingShard, "fetch the missing file, or the whole folder again"},
+	{safetensors.ErrNoModel, "give a folder that holds model.safetensors, or the shards and their index"},
+	{safetensors.ErrNoSpace, "free space, or choose another disk with --out"},
+	{syscall.ENOSPC, "free space, or choose another disk with --out"},
+	{corpus.ErrShort, "use a smaller --seqlen or a longer text"},
+	{corpus.ErrNoTokenizer, "give token ids (.safetensors or .json), or put tokenizer.json into the model's folder"},
+}
+
+func (a *app) exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case !a.working || isMisuse(err):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func isMisuse(err error) bool {
+	var u usageError
+	if errors.As(err, &u) {
+		return true
+	}
+	for _, m := range misuse {
+		if errors.Is(err, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// printError writes the one line of a failed run.
+func (a *app) printError(w io.Writer, s fang.Styles, err error) {
+	name := strings.TrimSpace("compress " + a.verb)
+	text := oneLine(err)
+	if errors.Is(err, context.Canceled) {
+		text = "interrupted"
+		if a.keeps {
+			text += " (HINT: the same command with --resume continues)"
+		}
+	}
+	style := lipgloss.NewStyle().Bold(true).Foreground(s.ErrorHeader.GetBackground())
+	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
+}
+
+// oneLine gives an error as one line, with a hint where there is one and the error has none yet.
+func oneLine(err error) string {
+	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	if strings.Contains(text, "HINT:") {
+		return text
+	}
+	for _, h := range hints {
+		if errors.Is(err, h.err) {
+			return text + " (HINT: " + h.hint + ")"
+		}
+	}
+	return text
+}

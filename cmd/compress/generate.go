@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+type generateFlags struct {
+	prompt string
+	o      lm.GenerateOptions
+}
+
+func (a *app) generateCmd() *cobra.Command {
+	var o generateFlags
+	cmd := a.newVerb("generate MODEL --prompt S", "Continue a text",
+		"Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, the default, always takes\n"+
+			"the likeliest token; otherwise tokens are drawn, the same ones for the same --seed.",
+		"compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8", cobra.ExactArgs(1),
+		func(j *job, args []string) (any, error) { return generate(j, args[0], o) })
+	f := cmd.Flags()
+	f.StringVar(&o.prompt, "prompt", "", "text to continue")
+	f.IntVar(&o.o.MaxTokens, "max-tokens", 64, "tokens to add at most")
+	f.Float64Var(&o.o.Temperature, "temperature", 0, "0 is greedy")
+	f.Float64Var(&o.o.TopP, "top-p", 0, "draw from the likeliest tokens that make up this share; 0 is all")
+	f.IntVar(&o.o.TopK, "top-k", 0, "draw from this many likeliest tokens; 0 is all")
+	require(cmd, "prompt")
+	return cmd
+}
+
+// generateReport is a generated text.
+type generateReport struct {
+	Prompt    string  `json:"prompt"`
+	Text      string  `json:"text"` // without the prompt
+	PromptIDs []int32 `json:"prompt_ids"`
+	IDs       []int32 `json:"ids"`
+	PerSecond float64 `json:"tokens_per_second"`
+}
+
+func generate(j *job, path string, o generateFlags) (any, error) {
+	if err := o.o.Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	tok, err := tokenizer.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := j.load(path, lm.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	prompt, err := tok.Encode(o.prompt, tokenizer.EncodeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if need := tok.VocabSize(); need > m.Config().Vocab {
+		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model's vocabulary %d: they do not belong together", path, need, m.Config().Vocab)
+	}
+	s := newStream(j, tok, prompt)
+	fmt.Fprint(j.out(), o.prompt)
+	o.o.Seed, o.o.Each = j.seed, s.token
+	start := time.Now()
+	ids, err := m.Generate(j.ctx, prompt, o.o)
+	fmt.Fprintln(j.out(), s.rest())
+	if err != nil {
+		return nil, err
+	}
+	return generateReport{
+		Prompt: o.prompt, Text: s.text(), PromptIDs: prompt, IDs: ids,
+		PerSecond: float64(len(ids)) / time.Since(start).Seconds(),
+	}, nil
+}
+
+// stream prints tokens as whole characters.
+type stream struct {
+	j     *job
+	tok   *tokenizer.Tokenizer
+	ids   []int32 // the prompt's too: how a token is spelt depends on what is before it
+	start int     // bytes of the prompt's text
+	shown int     // bytes, the prompt's too
+}
+
+func newStream(j *job, tok *tokenizer.Tokenizer, prompt []int32) *stream {
+	n := len(tok.Decode(prompt, true))
+	return &stream{j: j, tok: tok, ids: append([]int32{}, prompt...), start: n, shown: n}
+}
+
+// token takes the next token; text that ends inside a character waits for the rest of it.
+func (s *stream) token(id int32) bool {
+	s.ids = append(s.ids, id)
+	text := s.tok.Decode(s.ids, true)
+	if r, _ := utf8.DecodeLastRuneInString(text); r == utf8.RuneError || s.shown > len(text) {
+		return true
+	}
+	fmt.Fprint(s.j.out(), text[s.shown:])
+	s.shown = len(text)
+	return true
+}
+
+// text is everything after the prompt.
+func (s *stream) text() string {
+	text := s.tok.Decode(s.ids, true)
+	return text[min(s.start, len(text)):]
+}
+
+// rest is what has not been shown yet.
+func (s *stream) rest() string {
+	text := s.tok.Decode(s.ids, true)
+	return text[min(s.shown, len(text)):]
+}

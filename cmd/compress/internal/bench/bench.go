@@ -1,0 +1,120 @@
+// Package bench times operations, forward passes and pruning, beside a roofline measured in the same run.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
+)
+
+// Report is a set of figures with the roofline they were measured under.
+type Report struct {
+	Suite     string   `json:"suite"`
+	Threads   int      `json:"threads"`
+	PeakFlops float64  `json:"peak_flops"`     // F32, per second; 0 where it can't be measured
+	Bandwidth float64  `json:"read_bandwidth"` // bytes per second
+	Cases     []Figure `json:"cases"`
+}
+
+// Figure is one timed case.
+type Figure struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+	Repeats int     `json:"repeats"`
+	Flops   float64 `json:"flops"`         // of one repetition
+	Bytes   float64 `json:"bytes"`         // that one repetition has to move
+	PerSec  float64 `json:"gflops"`        // 1e9 operations per second
+	GBs     float64 `json:"gb_per_second"` // 1e9 bytes per second
+	OfPeak  float64 `json:"of_peak"`       // share of the F32 peak
+	OfRead  float64 `json:"of_bandwidth"`  // share of the read bandwidth
+}
+
+// timed is something to measure.
+type timed struct {
+	name         string
+	flops, bytes float64
+	run          func() error
+}
+
+// readSize exceeds every cache that processors have today by a fair margin.
+const readSize = 1 << 30
+
+// Suites are the names that Run knows.
+func Suites() []string { return []string{"kernels", "forward", "prune"} }
+
+// Options says what to measure.
+type Options struct {
+	Budget   time.Duration // for each figure
+	Model    string        // forward: a checkpoint to run instead of the drawn one
+	Seed     uint64        // of the drawn weights
+	Progress func(name string, done, total int64)
+}
+
+// Run measures one suite on a device.
+func Run(ctx context.Context, dev kernels.Device, suite string, o Options) (*Report, error) {
+	r := &Report{Suite: suite, Threads: max(dev.Info().Threads, 1)}
+	if dev.Info().Name == "cpu" {
+		c := cpu.New(cpu.Options{Threads: r.Threads})
+		r.PeakFlops, r.Bandwidth = c.PeakF32(r.Threads), c.ReadBandwidth(readSize, r.Threads)
+		runtime.GC()
+	}
+	cases, done, err := r.cases(ctx, dev, o)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range cases {
+		f, err := r.measure(ctx, c, o.Budget, dev)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		r.Cases = append(r.Cases, f)
+		o.Progress("measuring", int64(i+1), int64(len(cases)))
+	}
+	return r, nil
+}
+
+// cases makes what is timed. done gives back what it holds.
+func (r *Report) cases(ctx context.Context, dev kernels.Device, o Options) (cases []timed, done func(), err error) {
+	switch r.Suite {
+	case "kernels":
+		cases, err = kernelCases(dev)
+	case "forward":
+		return forwardCases(ctx, dev, o)
+	case "prune":
+		cases, err = pruneCases(dev)
+	default:
+		err = fmt.Errorf("unknown suite %q; known: %v", r.Suite, Suites())
+	}
+	return cases, func() {}, err
+}
+
+// measure repeats a case for the given time, at least three times, and keeps the best.
+func (r *Report) measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Device) (Figure, error) {
+	f := Figure{Name: c.name, Flops: c.flops, Bytes: c.bytes}
+	best := time.Duration(1<<63 - 1)
+	for begin := time.Now(); f.Repeats < 3 || time.Since(begin) < budget; f.Repeats++ {
+		if err := ctx.Err(); err != nil {
+			return f, err
+		}
+		start := time.Now()
+		err := c.run()
+		if err == nil {
+			err = dev.Ops().Sync()
+		}
+		if err != nil {
+			return f, err
+		}
+		best = min(best, time.Since(start))
+	}
+	f.Seconds = max(best, 1).Seconds()
+	f.PerSec, f.GBs = c.flops/f.Seconds/1e9, c.bytes/f.Seconds/1e9
+	if r.PeakFlops > 0 {
+		f.OfPeak, f.OfRead = c.flops/f.Seconds/r.PeakFlops, c.bytes/f.Seconds/r.Bandwidth
+	}
+	return f, nil
+}

@@ -1,0 +1,140 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// The sparse-bitmask form of compressed-tensors keeps, instead of <module>.weight, the non-zero values row by row
+// (.compressed), one bit for every element (.bitmask, bit b of byte k is column 8k+b, 1 is non-zero), the place of
+// each row's first value (.row_offsets) and the shape (.shape). Zeros of either sign are left out; NaN is kept.
+const (
+	partShape      = ".shape"
+	partValues     = ".compressed"
+	partBitmask    = ".bitmask"
+	partRowOffsets = ".row_offsets"
+	sparseBitmask  = "sparse-bitmask"
+)
+
+// packer packs the rows of one matrix.
+type packer struct {
+	size, cols int // bytes of an element, elements of a row
+	values     []byte
+	mask       []byte
+	offsets    []byte
+	total      int64 // non-zero values so far
+	off24      bool  // a group of four columns had more than two
+}
+
+// pack appends the rows in p to values, mask and offsets.
+func (k *packer) pack(p []byte) {
+	for ; len(p) > 0; p = p[k.cols*k.size:] {
+		k.offsets = binary.LittleEndian.AppendUint64(k.offsets, uint64(k.total))
+		k.row(p[:k.cols*k.size])
+	}
+}
+
+func (k *packer) row(p []byte) {
+	for c := 0; c < k.cols; c += 8 {
+		var m byte
+		for b := 0; b < 8 && c+b < k.cols; b++ {
+			if v := p[(c+b)*k.size:][:k.size]; !isZero(v) {
+				m |= 1 << b
+				k.values = append(k.values, v...)
+			}
+		}
+		k.mask = append(k.mask, m)
+		k.total += int64(bits.OnesCount8(m))
+		k.off24 = k.off24 || bits.OnesCount8(m&15) > 2 || bits.OnesCount8(m>>4) > 2
+	}
+}
+
+// isZero tells whether a little-endian float is zero, of either sign.
+func isZero(v []byte) bool {
+	last := len(v) - 1
+	for _, b := range v[:last] {
+		if b != 0 {
+			return false
+		}
+	}
+	return v[last]&0x7f == 0
+}
+
+// packedSize is the bytes of the four tensors of a packed matrix.
+func packedSize(rows, cols, nonZero int64, size int) int64 {
+	return 16 + nonZero*int64(size) + rows*((cols+7)/8) + rows*8
+}
+
+// packed is a matrix in packed form in a source.
+type packed struct {
+	module     string
+	dtype      safetensors.DType
+	rows, cols int64
+}
+
+// findPacked lists the packed matrices of a source by module, and checks that their parts fit together.
+func findPacked(src *safetensors.Dir) ([]packed, error) {
+	var out []packed
+	for _, name := range src.Names() {
+		module, ok := strings.CutSuffix(name, partBitmask)
+		if !ok {
+			continue
+		}
+		p, err := readPacked(src, module)
+		if err != nil {
+			return nil, fmt.Errorf("%s: tensor %q: %w", src.Path(), name, err)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func readPacked(src *safetensors.Dir, module string) (packed, error) {
+	p := packed{module: module}
+	shape, values := [16]byte{}, safetensors.Info{}
+	for part, want := range map[string]safetensors.DType{partShape: safetensors.I64, partBitmask: safetensors.U8, partRowOffsets: safetensors.I64, partValues: 0} {
+		info, ok := src.Info(module + part)
+		if !ok || want != 0 && info.DType != want {
+			return p, fmt.Errorf("the packed matrix lacks a %s tensor %q", want, module+part)
+		}
+		if part == partValues {
+			values = info
+		}
+	}
+	if n, err := src.ReadAt(module+partShape, shape[:], 0); n < len(shape) {
+		return p, fmt.Errorf("%q does not hold two numbers: %v", module+partShape, err)
+	}
+	p.rows, p.cols = int64(binary.LittleEndian.Uint64(shape[:])), int64(binary.LittleEndian.Uint64(shape[8:]))
+	p.dtype = values.DType
+	mask, _ := src.Info(module + partBitmask)
+	const most = 1 << 40
+	if p.rows <= 0 || p.cols <= 0 || p.rows > most || p.cols > most || !slices.Equal(mask.Shape, []int64{p.rows, (p.cols + 7) / 8}) {
+		return p, fmt.Errorf("the bitmask %v does not fit the shape [%d, %d]", mask.Shape, p.rows, p.cols)
+	}
+	if p.dtype.Bits()%8 != 0 {
+		return p, fmt.Errorf("packed %s is not supported", p.dtype)
+	}
+	return p, nil
+}
+
+// unpackRow writes one row: the values of the set bits, zero elsewhere. It returns the values that are left; ok is false
+// when there are too few, or a bit beyond the last column is set.
+func unpackRow(dst, mask, values []byte, cols, size int) (rest []byte, ok bool) {
+	clear(dst)
+	for k, m := range mask {
+		for ; m != 0; m &= m - 1 {
+			c := 8*k + bits.TrailingZeros8(m)
+			if c >= cols || len(values) < size {
+				return values, false
+			}
+			copy(dst[c*size:], values[:size])
+			values = values[size:]
+		}
+	}
+	return values, true
+}

@@ -1,0 +1,73 @@
+package checkpoint
+
+import (
+	"context"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Diff is the result of a comparison.
+type Diff struct {
+	A       string       `json:"a"`
+	B       string       `json:"b"`
+	Equal   bool         `json:"equal"` // same names, types, shapes and values
+	Same    int          `json:"equal_tensors"`
+	OnlyA   []string     `json:"only_a"`
+	OnlyB   []string     `json:"only_b"`
+	Tensors []TensorDiff `json:"tensors"`
+}
+
+// TensorDiff compares one tensor that both have.
+type TensorDiff struct {
+	Name     string   `json:"name"`
+	Form     string   `json:"form,omitempty"` // how types or shapes differ
+	Changed  int64    `json:"changed"`        // elements
+	Elements int64    `json:"elements"`
+	MaxAbs   *float64 `json:"max_abs"`  // largest |a-b|; null where that is no number
+	Relative *float64 `json:"relative"` // |a-b| / |a|, Euclidean norms
+}
+
+// Compare compares two checkpoints, folders or .safetensors files. Equal tensors are only counted, unless all is set.
+func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, error) {
+	a, err := safetensors.OpenDir(pathA)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := safetensors.OpenDir(pathB)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	c, err := newComparer(ctx, e.Device)
+	if err != nil {
+		return nil, err
+	}
+	r := &Diff{A: pathA, B: pathB, OnlyA: []string{}, OnlyB: []string{}, Tensors: []TensorDiff{}}
+	for i, name := range a.Names() {
+		e.progress("comparing", int64(i), int64(len(a.Names())))
+		x, _ := a.Info(name)
+		y, ok := b.Info(name)
+		if !ok {
+			r.OnlyA = append(r.OnlyA, name)
+			continue
+		}
+		t, err := c.compare(a, b, x, y)
+		if err != nil {
+			return nil, err
+		}
+		if r.Same += count(t.Same()); all || !t.Same() {
+			r.Tensors = append(r.Tensors, t)
+		}
+	}
+	for _, name := range b.Names() {
+		if _, ok := a.Info(name); !ok {
+			r.OnlyB = append(r.OnlyB, name)
+		}
+	}
+	r.Equal = r.Same == len(a.Names()) && len(r.OnlyB) == 0
+	return r, nil
+}
+
+// Same tells whether there is no difference at all.
+func (t *TensorDiff) Same() bool { return t.Form == "" && t.Changed == 0 }

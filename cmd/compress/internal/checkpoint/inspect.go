@@ -1,0 +1,76 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Inspect looks at a folder or a .safetensors file: at the headers, with values also at every number, and with verify also
+// at the shapes that the configuration gives. A value that is not finite is an error with verify.
+func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Inspection, error) {
+	src, err := safetensors.OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	config, err := configOf(path)
+	if err != nil {
+		return nil, err
+	}
+	r := newInspection(path, src, config)
+	if values || verify {
+		if err := r.readValues(ctx, src, e); err != nil {
+			return nil, err
+		}
+	}
+	if verify {
+		return r, r.verify(ctx, path, config, e)
+	}
+	return r, nil
+}
+
+// configOf reads the configuration beside the weights; nil for a single file or a folder without one.
+func configOf(path string) (*lm.Config, error) {
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
+		return nil, err
+	}
+	c, err := lm.LoadConfig(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return c, err
+}
+
+// verify checks what the headers, read already, cannot tell: every value, and the shapes against the configuration.
+func (r *Inspection) verify(ctx context.Context, path string, config *lm.Config, e Env) error {
+	var first *TensorReport
+	bad := 0
+	for i := range r.List {
+		if r.List[i].NonFinite != "" {
+			if bad++; first == nil {
+				first = &r.List[i]
+			}
+		}
+	}
+	if first != nil {
+		return fmt.Errorf("%s: tensor %q: element %s is NaN or infinite (%d of %d tensors have such values)",
+			filepath.Join(path, first.file), first.Name, first.NonFinite, bad, len(r.List))
+	}
+	r.Verified = []string{"headers", "offsets", "values"}
+	if config == nil {
+		return nil
+	}
+	m, err := lm.Load(ctx, path, e.Device, lm.Options{Stream: true})
+	if err != nil {
+		return err
+	}
+	r.Verified = append(r.Verified, "shapes")
+	return m.Close()
+}

@@ -1,0 +1,144 @@
+package checkpoint
+
+import (
+	"context"
+	"strings"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Inspection says what a checkpoint holds.
+type Inspection struct {
+	Path         string           `json:"path"`
+	Architecture string           `json:"architecture,omitempty"`
+	Blocks       int              `json:"blocks,omitempty"`
+	Hidden       int              `json:"hidden,omitempty"`
+	Heads        int              `json:"heads,omitempty"`
+	KVHeads      int              `json:"kv_heads,omitempty"`
+	Vocabulary   int              `json:"vocabulary,omitempty"`
+	Parameters   int64            `json:"parameters"`
+	Tensors      int              `json:"tensors"`
+	Bytes        int64            `json:"bytes"`
+	Files        []string         `json:"files"`
+	Sparsity     *float64         `json:"sparsity,omitempty"` // zeros of the blocks' matrices (of all floats without a configuration)
+	DTypes       map[string]int64 `json:"dtypes"`             // elements of each type
+	Roles        []*RoleReport    `json:"roles"`
+	List         []TensorReport   `json:"list"`
+	Verified     []string         `json:"verified,omitempty"`
+	Unknown      []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
+}
+
+// RoleReport sums up the tensors that do the same.
+type RoleReport struct {
+	Role     string   `json:"role"`
+	Tensors  int      `json:"tensors"`
+	Elements int64    `json:"elements"`
+	DType    string   `json:"dtype"` // all of them, if they differ
+	Zeros    int64    `json:"zeros"`
+	Sparsity *float64 `json:"sparsity,omitempty"`
+	linear   bool
+}
+
+// TensorReport is one tensor.
+type TensorReport struct {
+	Name      string  `json:"name"`
+	DType     string  `json:"dtype"`
+	Shape     []int64 `json:"shape"`
+	Role      string  `json:"role"`
+	Zeros     int64   `json:"zeros"`
+	NonFinite string  `json:"non_finite,omitempty"` // place of the first NaN or infinity
+	file      string
+	role      *RoleReport
+}
+
+func newInspection(path string, src *safetensors.Dir, c *lm.Config) *Inspection {
+	r := &Inspection{Path: path, Tensors: len(src.Names()), Bytes: src.DataSize(), Files: src.Shards(), DTypes: map[string]int64{}}
+	var table *roleTable
+	if c != nil {
+		r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary = c.ModelType, c.Layers, c.Hidden, c.Heads, c.KVHeads, c.Vocab
+		r.Unknown, table = c.Unknown, newRoleTable(c.Arch)
+	}
+	roles := map[string]*RoleReport{}
+	for _, name := range src.Names() {
+		info, _ := src.Info(name)
+		label, linear := roleLabel(table, name)
+		role := roles[label]
+		if role == nil {
+			role = &RoleReport{Role: label, linear: linear || table == nil}
+			roles[label] = role
+			r.Roles = append(r.Roles, role)
+		}
+		role.add(info)
+		r.DTypes[info.DType.String()] += product(info.Shape)
+		if table == nil || table.find(name) != nil {
+			r.Parameters += product(info.Shape)
+		}
+		r.List = append(r.List, TensorReport{Name: name, DType: info.DType.String(), Shape: info.Shape, Role: label, file: src.ShardOf(name), role: role})
+	}
+	return r
+}
+
+// roleLabel names what a tensor does; biases are told from weights.
+func roleLabel(table *roleTable, name string) (label string, linear bool) {
+	if table == nil {
+		return "tensor", false
+	}
+	t := table.find(name)
+	switch {
+	case t == nil && table.arch.IsBuffer(name):
+		return "buffer", false
+	case t == nil:
+		return "unknown", false
+	}
+	return strings.TrimSpace(string(t.Role) + " " + t.Part), t.Part == "" && t.Role.Linear() && t.Role != arch.Router
+}
+
+func (r *RoleReport) add(info safetensors.Info) {
+	r.Tensors++
+	r.Elements += product(info.Shape)
+	if d := info.DType.String(); !strings.Contains(r.DType, d) {
+		r.DType = strings.TrimPrefix(r.DType+", "+d, ", ")
+	}
+}
+
+// readValues counts zeros and looks for values that are not finite.
+func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env) error {
+	s, err := newScanner(ctx, e.Device)
+	if err != nil {
+		return err
+	}
+	var done, zeros, weights int64
+	for i := range r.List {
+		t := &r.List[i]
+		info, _ := src.Info(t.Name)
+		got, err := s.scan(src, info)
+		if err != nil {
+			return err
+		}
+		t.Zeros = got.zeros
+		t.role.Zeros += got.zeros
+		if got.bad >= 0 {
+			t.NonFinite = index(got.bad, info.Shape)
+		}
+		if t.role.linear {
+			zeros, weights = zeros+got.zeros, weights+product(info.Shape)
+		}
+		done += info.Size
+		e.progress("reading", done, r.Bytes)
+	}
+	for _, role := range r.Roles {
+		role.Sparsity = share(role.Zeros, role.Elements)
+	}
+	r.Sparsity = share(zeros, weights)
+	return nil
+}
+
+func share(a, b int64) *float64 {
+	f := 0.0
+	if b > 0 {
+		f = float64(a) / float64(b)
+	}
+	return &f
+}

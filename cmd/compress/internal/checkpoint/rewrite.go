@@ -1,0 +1,198 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// RewriteOptions says how a checkpoint is written again. The zero value writes the same tensors into one file.
+type RewriteOptions struct {
+	DType     safetensors.DType // of float tensors; 0 keeps theirs
+	Bitmask   bool              // matrices of blocks that become smaller by it are packed; packed ones are unpacked without it
+	MaxShard  int64             // bytes of a file; 0 is one file, KeepShards the source's files
+	Overwrite bool              // an existing checkpoint is replaced
+}
+
+// KeepShards writes the same files as the source has.
+const KeepShards = -1
+
+// Rewritten is what a rewrite says about itself.
+type Rewritten struct {
+	Source    string `json:"source"`
+	Out       string `json:"out"`
+	Tensors   int    `json:"tensors"`
+	Cast      int    `json:"cast"`     // tensors with a new element type
+	Packed    int    `json:"packed"`   // matrices written as bitmasks
+	Unpacked  int    `json:"unpacked"` // matrices read from bitmasks
+	Shards    int    `json:"shards"`
+	BytesIn   int64  `json:"bytes_in"`
+	BytesOut  int64  `json:"bytes_out"`
+	Structure string `json:"structure,omitempty"` // of the packed matrices: 2:4 or unstructured
+}
+
+// rewriter streams the tensors of a checkpoint into a new folder, a bounded piece at a time.
+type rewriter struct {
+	RewriteOptions
+	ctx    context.Context
+	env    Env
+	src    *safetensors.Dir
+	items  []item
+	report *Rewritten
+	zeros  int64 // in packed matrices
+	params int64
+	off24  bool
+	buf    []byte
+	cast   *caster
+}
+
+// item is one tensor of the model, dense in the mind, whatever its form on either side.
+type item struct {
+	name       string // dense name
+	from, to   safetensors.DType
+	shape      []int64
+	rows, cols int64   // what is read as a row; scalars and vectors count as columns of one
+	packed     *packed // form in the source
+	pack       bool    // form in the output
+	nonZero    int64
+	shard      string
+}
+
+// Rewrite writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when it is
+// complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget or ErrInPlace, or are those
+// of package safetensors.
+func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*Rewritten, error) {
+	src, err := safetensors.OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	r := &rewriter{RewriteOptions: o, ctx: ctx, env: e, src: src, report: &Rewritten{Source: path, Out: out, BytesIn: src.DataSize()}}
+	if r.cast, err = newCaster(e.Device); err != nil {
+		return nil, err
+	}
+	config, err := r.plan()
+	if err != nil {
+		return nil, err
+	}
+	if samePlace(path, out) {
+		return nil, fmt.Errorf("--out %s: %w (HINT: choose another --out)", out, ErrInPlace)
+	}
+	replace := Holds
+	if !o.Overwrite {
+		replace = nil
+	}
+	s, err := Stage(out, replace)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.write(s.Dir, config); err != nil {
+		s.Abandon()
+		return nil, err
+	}
+	return r.report, s.Commit()
+}
+
+func samePlace(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// write fills the staged folder.
+func (r *rewriter) write(dir string, config []ordered.Member) error {
+	infos, opts := r.layout()
+	w, err := safetensors.CreateDir(dir, infos, r.src.Metadata(), opts)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	for i := range r.items {
+		if err := r.tensor(w, &r.items[i]); err != nil {
+			return err
+		}
+		r.env.progress("writing", int64(i+1), int64(len(r.items)))
+	}
+	r.report.Tensors, r.report.Shards, r.report.BytesOut = len(infos), len(w.Shards()), dataSize(infos)
+	if err := w.Finish(); err != nil {
+		return err
+	}
+	if err := r.writeConfig(dir, config); err != nil {
+		return err
+	}
+	if st, err := os.Stat(r.src.Path()); err != nil || !st.IsDir() {
+		return err
+	}
+	return copySides(dir, r.src.Path(), "config.json")
+}
+
+func dataSize(infos []safetensors.Info) (n int64) {
+	for _, i := range infos {
+		size, _ := i.DType.ByteSize(i.Shape) // the writer has accepted it
+		n += size
+	}
+	return n
+}
+
+// tensor writes one tensor.
+func (r *rewriter) tensor(w *safetensors.DirWriter, t *item) error {
+	if t.from == t.to && t.packed == nil && !t.pack {
+		return safetensors.Copy(w, t.name, r.src, t.name, r.buf)
+	}
+	at := int64(0)
+	if !t.pack {
+		return r.stream(t, func(p []byte) error {
+			err := w.WriteAt(t.name, p, at)
+			at += int64(len(p))
+			return err
+		})
+	}
+	return r.writePacked(w, t)
+}
+
+func (r *rewriter) writePacked(w *safetensors.DirWriter, t *item) error {
+	k := &packer{size: t.to.Bits() / 8, cols: int(t.cols)}
+	var values, mask, offsets int64
+	err := r.stream(t, func(p []byte) error {
+		k.values, k.mask, k.offsets = k.values[:0], k.mask[:0], k.offsets[:0]
+		k.pack(p)
+		for _, part := range []struct {
+			name string
+			data []byte
+			at   *int64
+		}{{partValues, k.values, &values}, {partBitmask, k.mask, &mask}, {partRowOffsets, k.offsets, &offsets}} {
+			if err := w.WriteAt(module(t.name)+part.name, part.data, *part.at); err != nil {
+				return err
+			}
+			*part.at += int64(len(part.data))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return w.WriteTensor(module(t.name)+partShape, shapeBytes(t.shape))
+}
+
+// writeConfig writes config.json as the plan changed it, if the source has one.
+func (r *rewriter) writeConfig(dir string, config []ordered.Member) error {
+	if config == nil {
+		return nil
+	}
+	data, err := ordered.Join(config)
+	if err != nil {
+		return fmt.Errorf("config.json: %w", err)
+	}
+	f, err := os.Create(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}

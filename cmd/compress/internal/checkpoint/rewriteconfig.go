@@ -1,0 +1,106 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+func (r *rewriter) readConfig() ([]ordered.Member, error) {
+	if st, err := os.Stat(r.src.Path()); err != nil || !st.IsDir() {
+		return nil, err
+	}
+	path := filepath.Join(r.src.Path(), "config.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	config, err := ordered.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}
+
+// newConfig changes what the configuration says about element type and packing.
+func (r *rewriter) newConfig(config []ordered.Member) ([]ordered.Member, error) {
+	if config == nil {
+		return nil, nil
+	}
+	var err error
+	if r.DType != 0 {
+		key := "torch_dtype"
+		if ordered.Get(config, "dtype") != nil {
+			key = "dtype"
+		}
+		name := map[safetensors.DType]string{safetensors.F32: "float32", safetensors.BF16: "bfloat16", safetensors.F16: "float16"}[r.DType]
+		if config, err = ordered.Set(config, key, name); err != nil {
+			return nil, err
+		}
+	}
+	if raw := ordered.Get(config, "quantization_config"); raw != nil {
+		if !onlyPacked(raw) {
+			if r.report.Packed+r.report.Unpacked > 0 {
+				return nil, fmt.Errorf("%s: config.json: quantization_config describes more than a bitmask, which can't be rewritten", r.src.Path())
+			}
+			return config, nil
+		}
+		if config, err = ordered.Set(config, "quantization_config", nil); err != nil {
+			return nil, err
+		}
+	}
+	if r.report.Packed == 0 {
+		return config, nil
+	}
+	r.report.Structure = "2:4"
+	if r.off24 {
+		r.report.Structure = "unstructured"
+	}
+	return ordered.Set(config, "quantization_config", map[string]any{
+		"quant_method": "compressed-tensors", "version": "0.12.2", "transform_config": map[string]any{},
+		"sparsity_config": map[string]any{
+			"format": sparseBitmask, "targets": []string{"Linear"}, "ignore": []string{"lm_head"},
+			"global_sparsity": float64(r.zeros) / float64(r.params), "sparsity_structure": r.report.Structure,
+		},
+	})
+}
+
+// onlyPacked tells whether a quantization_config says nothing but that matrices are packed as bitmasks.
+func onlyPacked(raw json.RawMessage) bool {
+	var q struct {
+		Sparsity struct {
+			Format string `json:"format"`
+		} `json:"sparsity_config"`
+		Groups map[string]any `json:"config_groups"`
+	}
+	return json.Unmarshal(raw, &q) == nil && slices.Contains([]string{sparseBitmask, "dense"}, q.Sparsity.Format) && len(q.Groups) == 0
+}
+
+// RefusePacked tells that a folder holds bitmasks, before the engine finds its matrices missing.
+func RefusePacked(path string) error {
+	data, err := os.ReadFile(filepath.Join(path, "config.json"))
+	if err != nil {
+		return nil // the engine says what is wrong with it
+	}
+	var c struct {
+		Q struct {
+			Sparsity struct {
+				Format string `json:"format"`
+			} `json:"sparsity_config"`
+		} `json:"quantization_config"`
+	}
+	if json.Unmarshal(data, &c) == nil && c.Q.Sparsity.Format == sparseBitmask {
+		return fmt.Errorf("%s: the matrices are packed as bitmasks (HINT: compress convert %s --out DIR unpacks them)", path, path)
+	}
+	return nil
+}

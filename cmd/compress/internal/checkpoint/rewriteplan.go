@@ -1,0 +1,144 @@
+package checkpoint
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// plan decides the form of every tensor and gives the new configuration.
+func (r *rewriter) plan() ([]ordered.Member, error) {
+	config, err := r.readConfig()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.listItems(); err != nil {
+		return nil, err
+	}
+	if r.Bitmask {
+		if err := r.choosePacked(config); err != nil {
+			return nil, err
+		}
+	}
+	for i := range r.items {
+		t := &r.items[i]
+		r.report.Cast += count(t.from != t.to)
+		r.report.Packed += count(t.pack)
+		r.report.Unpacked += count(t.packed != nil && !t.pack)
+	}
+	return r.newConfig(config)
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// listItems lists the model's tensors in the order of the source; a packed matrix stands where its first part stood.
+func (r *rewriter) listItems() error {
+	list, err := findPacked(r.src)
+	if err != nil {
+		return err
+	}
+	parts := map[string]*packed{}
+	for i, p := range list {
+		for _, part := range []string{partShape, partValues, partBitmask, partRowOffsets} {
+			parts[p.module+part] = &list[i]
+		}
+	}
+	seen := map[*packed]bool{}
+	for _, name := range r.src.Names() {
+		info, _ := r.src.Info(name)
+		t := item{name: name, from: info.DType, shape: info.Shape, shard: r.src.ShardOf(name)}
+		if p := parts[name]; p != nil {
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			t.name, t.from, t.shape, t.packed = p.module+".weight", p.dtype, []int64{p.rows, p.cols}, p
+		}
+		if t.to = t.from; r.DType != 0 && computeType[t.from] != 0 {
+			t.to = r.DType
+		}
+		t.rows, t.cols = 1, 1
+		for _, n := range t.shape {
+			t.rows *= n
+		}
+		if len(t.shape) == 2 && t.rows > 0 {
+			t.rows, t.cols = t.shape[0], t.shape[1]
+		}
+		r.items = append(r.items, t)
+	}
+	return nil
+}
+
+// choosePacked counts the zeros of the blocks' matrices and packs those that become smaller.
+func (r *rewriter) choosePacked(config []ordered.Member) error {
+	roles, err := rolesOf(filepath.Join(r.src.Path(), "config.json"), config)
+	if err != nil {
+		return err
+	}
+	for i := range r.items {
+		t := &r.items[i]
+		r.env.progress("counting zeros", int64(i), int64(len(r.items)))
+		r.params += product(t.shape)
+		if !roles.linear(t.name) || len(t.shape) != 2 || computeType[t.to] == 0 || product(t.shape) == 0 {
+			continue
+		}
+		k := &packer{size: t.to.Bits() / 8, cols: int(t.cols)}
+		if err := r.stream(t, func(p []byte) error {
+			k.values, k.mask, k.offsets = k.values[:0], k.mask[:0], k.offsets[:0]
+			k.pack(p)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if t.nonZero = k.total; packedSize(t.rows, t.cols, k.total, k.size) < t.rows*t.cols*int64(k.size) {
+			t.pack = true
+			r.zeros += t.rows*t.cols - k.total
+			r.off24 = r.off24 || k.off24
+		}
+	}
+	return nil
+}
+
+func product(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+func module(name string) string { return strings.TrimSuffix(name, ".weight") }
+
+// layout is the plan in the writer's terms.
+func (r *rewriter) layout() ([]safetensors.Info, safetensors.DirOptions) {
+	var infos []safetensors.Info
+	shards := map[string]string{}
+	add := func(t *item, name string, d safetensors.DType, shape ...int64) {
+		infos = append(infos, safetensors.Info{Name: name, DType: d, Shape: shape})
+		shards[name] = t.shard
+	}
+	for i := range r.items {
+		t := &r.items[i]
+		if !t.pack {
+			add(t, t.name, t.to, t.shape...)
+			continue
+		}
+		m := module(t.name)
+		add(t, m+partShape, safetensors.I64, 2)
+		add(t, m+partRowOffsets, safetensors.I64, t.rows)
+		add(t, m+partValues, t.to, t.nonZero)
+		add(t, m+partBitmask, safetensors.U8, t.rows, (t.cols+7)/8)
+	}
+	if r.MaxShard < 0 && r.src.Indexed() {
+		return infos, safetensors.DirOptions{ShardOf: shards}
+	}
+	return infos, safetensors.DirOptions{MaxShardSize: max(r.MaxShard, 0)}
+}

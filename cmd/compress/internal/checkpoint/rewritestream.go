@@ -1,0 +1,147 @@
+package checkpoint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// pieceBytes bounds what is held of a tensor at a time (a single longer row is held whole).
+const pieceBytes = 8 << 20
+
+// stream gives a tensor's data, densely and in its new type, row after row in pieces; use may not keep a piece.
+func (r *rewriter) stream(t *item, use func(p []byte) error) error {
+	width := t.cols * int64(t.from.Bits()/8)
+	step := max(1, pieceBytes/width)
+	read := r.denseRows(t, width)
+	if t.packed != nil {
+		read = r.packedRows(t, width)
+	}
+	for row := int64(0); row < t.rows; row += step {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		n := min(step, t.rows-row)
+		r.buf = slices.Grow(r.buf[:0], int(n*width))[:n*width]
+		if err := read(r.buf, row); err != nil {
+			return err
+		}
+		p := r.buf
+		if t.to != t.from {
+			var bad int
+			if p, bad = r.cast.run(p, t.from, t.to); bad >= 0 {
+				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: use --dtype bf16 or f32)",
+					r.src.Path(), t.name, row*t.cols+int64(bad), t.to)
+			}
+		}
+		if err := use(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rewriter) denseRows(t *item, width int64) func(p []byte, row int64) error {
+	return func(p []byte, row int64) error {
+		_, err := r.src.ReadAt(t.name, p, row*width)
+		return err
+	}
+}
+
+// packedRows reads rows in order from a packed matrix.
+func (r *rewriter) packedRows(t *item, width int64) func(p []byte, row int64) error {
+	values, _ := r.src.Info(t.packed.module + partValues)
+	left, at, size := values.Size, int64(0), t.from.Bits()/8
+	maskWidth := (t.cols + 7) / 8
+	var mask, vals []byte
+	return func(p []byte, row int64) error {
+		n := int64(len(p)) / width
+		mask = slices.Grow(mask[:0], int(n*maskWidth))[:n*maskWidth]
+		if _, err := r.src.ReadAt(t.packed.module+partBitmask, mask, row*maskWidth); err != nil {
+			return err
+		}
+		vals = slices.Grow(vals[:0], len(p))[:min(left-at, int64(len(p)))]
+		if _, err := r.src.ReadAt(t.packed.module+partValues, vals, at); err != nil {
+			return err
+		}
+		rest, ok := vals, true
+		for i := int64(0); i < n && ok; i++ {
+			rest, ok = unpackRow(p[i*width:][:width], mask[i*maskWidth:][:maskWidth], rest, int(t.cols), size)
+		}
+		at += int64(len(vals) - len(rest))
+		if !ok || row+n == t.rows && at != left {
+			return fmt.Errorf("%s: tensor %q: the bitmask and the %d values do not fit together", r.src.Path(), t.packed.module+partBitmask, left/int64(size))
+		}
+		return nil
+	}
+}
+
+// caster changes element types on a host device, through buffers of one piece.
+type caster struct {
+	ops  *kernels.Ops
+	a, b *kernels.Buffer
+}
+
+// newCaster uses dev where it works on host memory, the processor otherwise: the data never leaves it.
+func newCaster(dev kernels.Device) (*caster, error) {
+	if !dev.Info().Host {
+		var err error
+		if dev, err = device.Open("cpu", device.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	return &caster{ops: dev.Ops()}, nil
+}
+
+var computeType = map[safetensors.DType]kernels.DType{
+	safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16, safetensors.F64: kernels.F64,
+}
+
+// run converts p; bad is the first element that was finite and no longer is, or -1. The result is good until the next call.
+func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, bad int) {
+	n := len(p) / (from.Bits() / 8)
+	x, y := hostMat(&c.a, computeType[from], n), hostMat(&c.b, computeType[to], n)
+	copy(x.Buf.Bytes(), p)
+	c.ops.Convert(y, x)
+	for at := 0; at < n; {
+		i := c.ops.NonFinite(y.ColRange(at, n))
+		if i < 0 {
+			break
+		}
+		if at += i; c.finite(x.ColRange(at, at+1)) {
+			return nil, at
+		}
+		at++
+	}
+	return y.Buf.Bytes()[:n*y.Buf.DType.Size()], -1
+}
+
+func (c *caster) finite(x kernels.Mat) bool {
+	if x.DType() == kernels.F64 {
+		v := x.Buf.F64()[x.Off]
+		return !math.IsNaN(v) && !math.IsInf(v, 0)
+	}
+	return c.ops.NonFinite(x) < 0
+}
+
+// hostMat views n elements of *b, which is made anew when it is too small or of another type.
+func hostMat(b **kernels.Buffer, d kernels.DType, n int) kernels.Mat {
+	if *b == nil || (*b).DType != d || (*b).Len < n {
+		*b = kernels.NewHost(d, n)
+	}
+	(*b).Changed()
+	return kernels.MatOf(*b, 1, n)
+}
+
+func shapeBytes(shape []int64) []byte {
+	var b []byte
+	for _, n := range shape {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	return b
+}

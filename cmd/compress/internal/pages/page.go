@@ -1,0 +1,56 @@
+package pages
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Page puts the comparison first, then every run.
+func Page(runs []*Run, side *report.Table) *report.Page {
+	p := &report.Page{Title: "compress report", Subtitle: fmt.Sprintf("%d run(s)", len(runs))}
+	if len(runs) == 1 {
+		p.Title, p.Subtitle = runs[0].title(), ""
+	} else {
+		p.Sections = append(p.Sections, report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{side}})
+	}
+	for _, r := range runs {
+		s := report.Section{Title: r.name, Facts: r.facts(), Charts: r.charts, Tables: r.Tables}
+		if len(runs) > 1 {
+			s.Text = []string{r.title()}
+		}
+		p.Sections = append(p.Sections, s)
+	}
+	return p
+}
+
+// Read reads one report: a JSON file, or the report.json of a folder.
+func Read(path string) (*Run, error) {
+	file := path
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		file = filepath.Join(path, "report.json")
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimSuffix(filepath.Base(file), ".json")
+	if file != path {
+		name = filepath.Base(filepath.Clean(path))
+	}
+	r := &Run{name: name}
+	if !json.Valid(data) {
+		return nil, fmt.Errorf("%s: not JSON", file)
+	}
+	top, err := ordered.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	r.collect("", top, 0)
+	return r, nil
+}

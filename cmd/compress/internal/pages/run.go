@@ -1,0 +1,170 @@
+// Package pages turns the JSON reports of past runs, whatever verb wrote them, into tables and charts.
+package pages
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Run is what was found in a report: single values, and lists of objects as tables.
+type Run struct {
+	Tables []*report.Table
+	name   string
+	leaves []leaf
+	charts []*report.Chart
+}
+
+// leaf is a single value and where it stands, such as "total.sparsity".
+type leaf struct {
+	path  string
+	value any
+}
+
+// figures are the values that are worth comparing between runs, by the last part of their place, and how they are named.
+var figures = []struct {
+	key, name string
+	plot      bool
+}{
+	{"ppl", "perplexity", true},
+	{"stderr", "±", false},
+	{"nll", "nll", false},
+	{"loss", "loss", true},
+	{"sparsity", "zeros in matrices", true},
+	{"overall", "zeros overall", false},
+	{"parameters", "parameters", false},
+	{"bytes_out", "bytes", true},
+	{"tokens_per_second", "tokens/s", true},
+	{"seconds", "seconds", true},
+	{"peak_memory_bytes", "peak memory", false},
+	{"seqlen", "seqlen", false},
+	{"tokens", "tokens", false},
+}
+
+const (
+	maxDepth = 4   // of objects in objects
+	maxRows  = 400 // of a table on the page
+)
+
+// collect walks a report.
+func (r *Run) collect(prefix string, list []ordered.Member, depth int) {
+	for _, m := range list {
+		path := prefix + m.Key
+		if inner, err := ordered.Parse(m.Value); err == nil {
+			if depth < maxDepth {
+				r.collect(path+".", inner, depth+1)
+			}
+			continue
+		}
+		var rows []json.RawMessage
+		if json.Unmarshal(m.Value, &rows) == nil && rows != nil {
+			r.table(path, rows)
+			continue
+		}
+		var v any
+		if json.Unmarshal(m.Value, &v) == nil && v != nil {
+			r.leaves = append(r.leaves, leaf{path, v})
+		}
+	}
+}
+
+// table keeps a list of objects. Columns are the single values of the first object.
+func (r *Run) table(path string, rows []json.RawMessage) {
+	if len(rows) == 0 {
+		return
+	}
+	first, err := ordered.Parse(rows[0])
+	if err != nil {
+		return
+	}
+	t := &report.Table{Title: path}
+	for _, m := range first {
+		if _, ok := scalar(m.Value); ok {
+			t.Columns = append(t.Columns, report.Column{Name: m.Key})
+		}
+	}
+	for _, raw := range rows {
+		row, err := ordered.Parse(raw)
+		if err != nil {
+			return
+		}
+		var cells []any
+		for _, c := range t.Columns {
+			v, _ := scalar(ordered.Get(row, c.Name))
+			cells = append(cells, v)
+		}
+		t.Add(cells...)
+	}
+	r.charts = append(r.charts, chartsOf(t)...)
+	if len(t.Rows) > maxRows {
+		t.Note = fmt.Sprintf("the first %d of %d rows", maxRows, len(t.Rows))
+		t.Rows = t.Rows[:maxRows]
+	}
+	r.Tables = append(r.Tables, t)
+}
+
+// scalar decodes a single value; whole numbers become int64 so that they print as such.
+func scalar(raw json.RawMessage) (any, bool) {
+	var v any
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
+		return nil, false
+	}
+	switch x := v.(type) {
+	case float64:
+		if x == float64(int64(x)) && !strings.ContainsAny(string(raw), ".eE") {
+			return int64(x), true
+		}
+		return x, true
+	case string, bool, nil:
+		return x, true
+	}
+	return nil, false
+}
+
+// title is the command that made the run.
+func (r *Run) title() string {
+	for _, l := range r.leaves {
+		if l.path == "command" {
+			return fmt.Sprint(l.value)
+		}
+	}
+	return r.name
+}
+
+// facts are the figures and the words that identify the run.
+func (r *Run) facts() []report.Fact {
+	var out []report.Fact
+	for _, l := range r.leaves {
+		i := slices.IndexFunc(figures, func(f struct {
+			key, name string
+			plot      bool
+		},
+		) bool {
+			return f.key == lastPart(l.path)
+		})
+		known := slices.Contains([]string{"options.metric", "options.pattern", "model.path", "path", "version", "device.name"}, l.path)
+		if v, isNumber := l.value.(float64); isNumber && i >= 0 {
+			out = append(out, report.Fact{Name: l.path, Value: figure(l.path, v)})
+		} else if s, isText := l.value.(string); isText && known {
+			out = append(out, report.Fact{Name: l.path, Value: s})
+		}
+	}
+	return out
+}
+
+func lastPart(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
+// figure prints a value for people.
+func figure(path string, v float64) string {
+	switch {
+	case strings.HasSuffix(path, "bytes") || strings.HasSuffix(path, "bytes_out"):
+		return fmt.Sprintf("%.3g MB", v/1e6)
+	case v == float64(int64(v)):
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.5g", v)
+}

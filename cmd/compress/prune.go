@@ -1,0 +1,78 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/prune"
+)
+
+type pruneFlags struct {
+	out, method, pattern, group, allocation, save string
+	sparsity                                      float64
+	calib, ppl, masks                             string
+	samples, seqlen                               int
+	join, resume, overwrite                       bool
+}
+
+func (a *app) pruneCmd() *cobra.Command {
+	var o pruneFlags
+	var cmd *cobra.Command
+	cmd = a.newVerb("prune MODEL --out DIR", "Remove weights of a model and write it again",
+		"Zeroes weights of every matrix of every block, in the checkpoint's own layout, names and types. magnitude needs no data and\n"+
+			"no more than 1 GiB of memory; wanda runs calibration text through the model, one block in memory at a time. N:M prunes N\n"+
+			"of every M inputs. An interrupted run is continued by the same command with --resume, to the same bytes.",
+		"compress prune testdata/nano/base --method wanda --calib testdata/nano/text/calib.txt --samples 32 --seqlen 256 \\\n"+
+			"    --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned", cobra.ExactArgs(1),
+		func(j *job, args []string) (any, error) {
+			if !cmd.Flags().Changed("sparsity") && o.pattern != prune.Unstructured {
+				o.sparsity = 0 // the pattern says it
+			}
+			return pruneModel(j, args[0], o)
+		})
+	f := cmd.Flags()
+	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
+	f.StringVar(&o.method, "method", "wanda", "what ranks the weights: "+list(prune.MetricNames()))
+	f.Float64Var(&o.sparsity, "sparsity", 0.5, "share of the weights to remove")
+	f.StringVar(&o.pattern, "pattern", prune.Unstructured, "unstructured, or N:M such as 2:4")
+	f.StringVar(&o.group, "group", "", "weights that are compared with each other: row or layer; empty is the method's own")
+	f.StringVar(&o.allocation, "allocation", prune.Uniform, "how blocks share the sparsity: uniform or owl")
+	f.StringVar(&o.calib, "calib", "", "calibration data: text, JSONL or token ids")
+	f.IntVar(&o.samples, "samples", 128, "calibration windows to draw")
+	f.IntVar(&o.seqlen, "seqlen", 0, "tokens of a window, also for --ppl; 0 is 2048, or the model's positions if they are fewer")
+	f.BoolVar(&o.join, "join", false, "take the records of a JSONL file as one text")
+	f.StringVar(&o.save, "save", "dense", "form of the output: dense (zeros stay where they are) or bitmask")
+	f.StringVar(&o.ppl, "ppl", "", "measure the perplexity on this file before and after")
+	f.StringVar(&o.masks, "masks", "", "also write the masks to this .safetensors file (U8, 1 = kept)")
+	f.BoolVar(&o.resume, "resume", false, "continue an interrupted run")
+	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
+	require(cmd, "out")
+	complete(cmd, "method", prune.MetricNames()...)
+	complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
+	complete(cmd, "group", string(prune.Row), string(prune.Layer))
+	complete(cmd, "allocation", prune.Uniform, prune.OWL)
+	complete(cmd, "save", "dense", "bitmask")
+	return cmd
+}
+
+// options turns flags into the library's options. Names that are not known are errors that list the known ones.
+func (o *pruneFlags) options() (prune.Options, error) {
+	metric, err := prune.MetricByName(o.method)
+	if err != nil {
+		return prune.Options{}, err
+	}
+	pattern, err := prune.ParsePattern(o.pattern)
+	if err != nil {
+		return prune.Options{}, err
+	}
+	p := prune.Options{
+		Metric: metric, Pattern: pattern, Sparsity: o.sparsity, Group: prune.Group(o.group),
+		Allocation: prune.Allocation{Name: o.allocation},
+	}
+	if o.save != "dense" && o.save != "bitmask" {
+		return p, usagef("--save %q; known: dense, bitmask", o.save)
+	}
+	if metric.Needs != 0 && o.calib == "" {
+		return p, usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)", metric.Name)
+	}
+	return p, p.Validate()
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// pruneReport is the library's report with what the command line adds.
+type pruneReport struct {
+	*prune.Report
+	Out        string                `json:"out"`
+	Perplexity *beforeAfter          `json:"perplexity,omitempty"`
+	Packed     *checkpoint.Rewritten `json:"packed,omitempty"`
+}
+
+// beforeAfter is a perplexity on the same data before and after.
+type beforeAfter struct {
+	Before *pplReport `json:"before"`
+	After  *pplReport `json:"after"`
+}
+
+// pruneModel prunes one model into a folder.
+func pruneModel(j *job, path string, o pruneFlags) (any, error) {
+	j.keeps = true
+	opts, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	r, err := pruneInto(j, path, o, opts)
+	if err != nil {
+		return nil, err
+	}
+	if !j.quiet {
+		r.print(j)
+	}
+	return r, nil
+}
+
+func pruneInto(j *job, path string, o pruneFlags, opts prune.Options) (*pruneReport, error) {
+	m, err := j.load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	calib, err := calibration(j, m, o, opts.Metric)
+	if err != nil {
+		return nil, err
+	}
+	p := &pruning{job: j, flags: o, opts: opts, model: m, calib: calib, dense: o.out}
+	if err := p.begin(); err != nil {
+		return nil, err
+	}
+	r, err := p.run()
+	if err != nil {
+		return nil, errors.Join(err, p.stop(err))
+	}
+	return r, nil
+}
+
+// calibration draws the windows that the metric needs.
+func calibration(j *job, m *lm.Model, o pruneFlags, metric prune.Metric) (corpus.Windows, error) {
+	if metric.Needs == 0 && o.allocation == prune.Uniform {
+		return corpus.Windows{}, nil
+	}
+	tok, err := tokenizerOf(m.Path())
+	if err != nil {
+		return corpus.Windows{}, err
+	}
+	if o.seqlen == 0 {
+		o.seqlen = defaultLength(m)
+	}
+	return corpus.Sample(j.ctx, o.calib, textOf(tok), corpus.SampleOptions{
+		Samples: o.samples, SeqLen: o.seqlen, Seed: j.seed, Join: o.join, VocabSize: m.Config().Vocab,
+	})
+}
+
+// pruning is one run of the verb.
+type pruning struct {
+	job   *job
+	flags pruneFlags
+	opts  prune.Options
+	model *lm.Model
+	calib corpus.Windows
+	dense string // folder of the pruned model; a hidden one where it is packed afterwards
+}
+
+// begin opens the outputs, so that what is in the way is found before any work.
+func (p *pruning) begin() error {
+	fingerprint, err := prune.Fingerprint(p.model, p.calib, p.opts)
+	if err != nil {
+		return err
+	}
+	overwrite := p.flags.overwrite
+	if p.flags.save == "bitmask" {
+		replace := checkpoint.Holds
+		if !overwrite {
+			replace = nil
+		}
+		if err := checkpoint.Vacant(p.flags.out, replace); err != nil {
+			return err
+		}
+		p.dense, overwrite = filepath.Join(filepath.Dir(p.flags.out), "."+filepath.Base(p.flags.out)+".dense"), true
+	}
+	p.opts.Out, err = p.model.NewSaver(p.dense, lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.resume, Fingerprint: fingerprint})
+	if err != nil || p.flags.masks == "" {
+		return err
+	}
+	p.opts.Masks, err = prune.NewMasks(p.flags.masks, p.model, prune.MaskOptions{Overwrite: p.flags.overwrite, Resume: p.flags.resume})
+	if err != nil {
+		return errors.Join(err, p.opts.Out.Suspend())
+	}
+	return nil
+}
+
+func (p *pruning) run() (*pruneReport, error) {
+	var before *pplReport
+	cut := corpus.CutOptions{SeqLen: p.flags.seqlen}
+	if p.flags.ppl != "" {
+		w, err := cutFor(p.job, p.model, p.flags.ppl, cut)
+		if err != nil {
+			return nil, err
+		}
+		if before, err = measure(p.job, p.model, w); err != nil {
+			return nil, err
+		}
+	}
+	blocks := int64(p.model.Blocks())
+	bar := p.job.progress("pruning", blocks*blockSteps)
+	defer bar.end()
+	p.opts.Events.Step = func(s prune.Step) { bar.set(position(s, blocks, p.opts.Metric.Needs != 0)) }
+	done, err := prune.Model(p.job.ctx, p.model, p.calib, p.opts)
+	bar.end()
+	if err != nil {
+		return nil, err
+	}
+	r := &pruneReport{Report: done, Out: p.flags.out}
+	if before != nil {
+		after, err := measureFolder(p.job, p.dense, p.flags.ppl, cut)
+		if err != nil {
+			return nil, err
+		}
+		r.Perplexity = &beforeAfter{before, after}
+	}
+	if p.flags.save == "bitmask" {
+		if r.Packed, err = p.pack(); err != nil {
+			return nil, err
+		}
+	}
+	return r, err
+}
+
+// pack turns the hidden dense folder into the packed output.
+func (p *pruning) pack() (*checkpoint.Rewritten, error) {
+	bar := p.job.bars()
+	defer bar.end()
+	o := checkpoint.RewriteOptions{Bitmask: true, MaxShard: checkpoint.KeepShards, Overwrite: p.flags.overwrite}
+	r, err := checkpoint.Rewrite(p.job.ctx, p.dense, p.flags.out, o, checkpoint.Env{Device: p.model.Device(), Progress: bar.show})
+	if err != nil {
+		return nil, err
+	}
+	r.Source = p.model.Path()
+	return r, os.RemoveAll(p.dense)
+}
+
+// stop ends the outputs of a failed run: what a later run can go on with is kept after an interrupt or a fault of the
+// machine, and removed after a fault of the input.
+func (p *pruning) stop(why error) error {
+	var errno syscall.Errno
+	keep := errors.Is(why, context.Canceled) || errors.Is(why, safetensors.ErrNoSpace) || errors.As(why, &errno)
+	if keep {
+		err := p.opts.Out.Suspend()
+		if p.opts.Masks != nil {
+			err = errors.Join(err, p.opts.Masks.Suspend())
+		}
+		return err
+	}
+	err := p.opts.Out.Abort()
+	if p.opts.Masks != nil {
+		err = errors.Join(err, p.opts.Masks.Abort())
+	}
+	return err
+}
+
+func measureFolder(j *job, path, data string, o corpus.CutOptions) (*pplReport, error) {
+	m, err := j.load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	w, err := cutFor(j, m, data, o)
+	if err != nil {
+		return nil, err
+	}
+	return measure(j, m, w)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+type tokenizeFlags struct {
+	text, file        string
+	decode, noSpecial bool
+}
+
+func (a *app) tokenizeCmd() *cobra.Command {
+	var o tokenizeFlags
+	cmd := a.newVerb("tokenize MODEL (--text S | --file F)", "Turn text into token ids, or back",
+		"Prints the token ids of a text, one output line for each input line. MODEL is a folder or a tokenizer.json.\n"+
+			"A .jsonl file holds one JSON string, or an object with \"text\", a line. With --json: one array of arrays.\n"+
+			"--decode reads ids, separated by blanks or commas, and prints text.",
+		"compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='", cobra.ExactArgs(1),
+		func(j *job, args []string) (any, error) { return tokenize(j, args[0], o) })
+	f := cmd.Flags()
+	f.StringVar(&o.text, "text", "", "the text itself")
+	f.StringVar(&o.file, "file", "", "a file with one text a line (- is stdin)")
+	f.BoolVar(&o.decode, "decode", false, "turn ids into text")
+	f.BoolVar(&o.noSpecial, "no-special", false, "add no special tokens; with --decode: leave them out of the text")
+	cmd.MarkFlagsOneRequired("text", "file")
+	cmd.MarkFlagsMutuallyExclusive("text", "file")
+	return cmd
+}
+
+// tokenLines and textLines are what --json prints.
+type (
+	tokenLines [][]int32
+	textLines  []string
+)
+
+func (tokenLines) raw() {}
+func (textLines) raw()  {}
+
+func tokenize(j *job, path string, o tokenizeFlags) (any, error) {
+	tok, err := tokenizer.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	out := bufio.NewWriter(j.out())
+	ids, texts := tokenLines{}, textLines{}
+	err = eachText(o, func(text string) error {
+		if err := j.ctx.Err(); err != nil {
+			return err
+		}
+		if o.decode {
+			s, err := decodeLine(tok, text, o.noSpecial)
+			fmt.Fprintln(out, s)
+			texts = append(texts, s)
+			return err
+		}
+		line, err := tok.Encode(text, tokenizer.EncodeOptions{NoSpecial: o.noSpecial})
+		fmt.Fprintln(out, strings.Trim(fmt.Sprint(line), "[]"))
+		if j.json || j.report != "" {
+			ids = append(ids, append([]int32{}, line...))
+		}
+		return err
+	})
+	if err = errors.Join(err, out.Flush()); err != nil {
+		return nil, err
+	}
+	if o.decode {
+		return texts, nil
+	}
+	return ids, nil
+}
+
+// eachText calls do for every text of the flags; errors name file and line.
+func eachText(o tokenizeFlags, do func(string) error) error {
+	if o.file == "" {
+		return do(o.text)
+	}
+	in := os.Stdin
+	if o.file != "-" {
+		f, err := os.Open(o.file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	r := bufio.NewReaderSize(in, 1<<20)
+	for n := 1; ; n++ {
+		line, err := r.ReadString('\n')
+		if err == io.EOF && line == "" {
+			return nil
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		text := strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if strings.HasSuffix(o.file, ".jsonl") {
+			text, err = jsonText(text)
+		} else {
+			err = nil
+		}
+		if err == nil {
+			err = do(text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: line %d: %w", o.file, n, err)
+		}
+	}
+}
+
+// jsonText reads a JSON string, an object with "text", or (for --decode) an array of ids.
+func jsonText(line string) (string, error) {
+	var s string
+	if err := json.Unmarshal([]byte(line), &s); err == nil {
+		return s, nil
+	}
+	if strings.HasPrefix(line, "[") {
+		return line, nil
+	}
+	var object struct{ Text *string }
+	if err := json.Unmarshal([]byte(line), &object); err != nil {
+		return "", err
+	}
+	if object.Text == nil {
+		return "", errors.New(`neither a JSON string nor an object with "text"`)
+	}
+	return *object.Text, nil
+}
+
+func decodeLine(tok *tokenizer.Tokenizer, line string, skipSpecial bool) (string, error) {
+	var ids []int32
+	for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" ,\t[]", r) }) {
+		id, err := strconv.ParseInt(word, 10, 32)
+		if err != nil {
+			return "", fmt.Errorf("%q is not a token id", word)
+		}
+		if _, ok := tok.Token(int32(id)); !ok {
+			return "", fmt.Errorf("no token has the id %d (the vocabulary has %d)", id, tok.VocabSize())
+		}
+		ids = append(ids, int32(id))
+	}
+	return tok.Decode(ids, skipSpecial), nil
+}

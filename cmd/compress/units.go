@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+)
+
+// size prints bytes for people, in powers of ten.
+func size(n int64) string {
+	f := float64(n)
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		if f < 999.5 {
+			return strconv.FormatFloat(f, 'g', 3, 64) + " " + unit
+		}
+		f /= 1000
+	}
+	return fmt.Sprintf("%.3g TB", f)
+}
+
+// thousands prints a count with separators.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// shardLimit reads a size such as 2GB or 500MiB.
+func shardLimit(s string) (int64, error) {
+	switch s {
+	case "keep":
+		return checkpoint.KeepShards, nil
+	case "none":
+		return 0, nil
+	}
+	units := []struct {
+		name string
+		size int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
+	for _, u := range units {
+		if digits, ok := strings.CutSuffix(s, u.name); ok {
+			if n, err := strconv.ParseFloat(digits, 64); err == nil && n > 0 && n*float64(u.size) < 1<<62 {
+				return int64(n * float64(u.size)), nil
+			}
+		}
+	}
+	return 0, usagef("--max-shard-size %q: want a number with KB, MB, GB, KiB, MiB or GiB, none or keep", s)
+}
