@@ -1,5 +1,5 @@
 // Package safetensors opens, checks, memory-maps and stream-writes files of the
-// safetensors format and folders of several such files (shards) with an index, on Linux.
+// safetensors format and folders of several such files (shards) with an index, on Unix systems.
 //
 // # The format
 //
