@@ -79,15 +79,23 @@ func (t *Tokenizer) addToken(n *config.Node, size int) error {
 		t.added.plain.add(content, a)
 		return nil
 	}
-	p := prepare.Piece{Text: content, First: true}
-	for _, norm := range t.norm {
-		var err error
-		if p, err = norm.Normalize(p, false); err != nil {
-			return err
-		}
+	p, err := t.normalize(prepare.Piece{Text: content, First: true}, false)
+	if err != nil {
+		return err
 	}
+	t.tokens[id].text = p.Text // a token is what it matches, and decodes to that
 	t.added.normalized.add(p.Text, a)
 	return nil
+}
+
+func (t *Tokenizer) normalize(p prepare.Piece, track bool) (prepare.Piece, error) {
+	for _, n := range t.norm {
+		var err error
+		if p, err = n.Normalize(p, track); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
 }
 
 // addedSet is a trie of added tokens. The zero value is empty.

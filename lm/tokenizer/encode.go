@@ -150,11 +150,9 @@ func (x *encoder) text(s string) error {
 	from := len(x.spans)
 	t := x.t
 	err := t.added.plain.split(x, p, func(p prepare.Piece) error {
-		for _, n := range t.norm {
-			var err error
-			if p, err = n.Normalize(p, x.track); err != nil {
-				return err
-			}
+		p, err := t.normalize(p, x.track)
+		if err != nil {
+			return err
 		}
 		return t.added.normalized.split(x, p, x.steps[0])
 	})

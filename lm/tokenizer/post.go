@@ -226,8 +226,8 @@ func (p *postProcessor) trim(ids []int32, spans []Span, t *Tokenizer) {
 	for i := range spans {
 		sp := &spans[i]
 		lead, trail := blanks(t.tokens[ids[i]].text)
-		if lead > 0 && (i == 0 || sp.Start == 0) && p.trimming.prefix {
-			lead--
+		if lead == 1 && (i == 0 || sp.Start == 0) && p.trimming.prefix {
+			lead = 0 // the space that was put in front
 		}
 		sp.Start = min(sp.Start+lead, sp.End)
 		if trail > 0 && sp.End >= trail {

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// scripts holds the number of each character's script, counted from 1; 0: none.
+// scripts holds the number of each character's script; 0: none.
 var scripts = sync.OnceValue(func() *[tableSize]uint8 {
 	names := make([]string, 0, len(unicode.Scripts))
 	for name := range unicode.Scripts {
@@ -15,8 +15,10 @@ var scripts = sync.OnceValue(func() *[tableSize]uint8 {
 	sort.Strings(names)
 	t := new([tableSize]uint8)
 	for i, name := range names {
-		fillTable(t, unicode.Scripts[name], uint8(i+2))
+		fillTable(t, unicode.Scripts[name], uint8(i+4))
 	}
+	fillTable(t, unicode.Common, scriptCommon)
+	fillTable(t, unicode.Inherited, scriptInherited)
 	for _, name := range []string{"Hiragana", "Katakana"} {
 		fillTable(t, unicode.Scripts[name], scriptHan)
 	}
@@ -26,8 +28,12 @@ var scripts = sync.OnceValue(func() *[tableSize]uint8 {
 	return t
 })
 
-// scriptHan stands for Han and the Japanese syllabaries.
-const scriptHan = 1
+// Scripts with fixed numbers. scriptHan stands for Han and the Japanese syllabaries.
+const (
+	scriptHan = iota + 1
+	scriptCommon
+	scriptInherited
+)
 
 // Script numbers the script of a character; Han takes the Japanese syllabaries in. It is 0 for a space and for what has
 // no script.
@@ -37,6 +43,10 @@ func Script(r rune) uint8 {
 		return scripts()[r]
 	case unicode.Is(unicode.Han, r):
 		return scriptHan
+	case unicode.Is(unicode.Inherited, r):
+		return scriptInherited
+	case unicode.Is(unicode.Common, r):
+		return scriptCommon
 	}
 	return 0
 }

@@ -138,5 +138,7 @@ func (m *charsMap) Normalize(p Piece, track bool) (Piece, error) {
 		return p, nil
 	}
 	e.keep(from, len(s))
-	return e.piece(), nil
+	q := e.piece()
+	q.First = p.First // also when the first character is gone: the reference implementation says so
+	return q, nil
 }

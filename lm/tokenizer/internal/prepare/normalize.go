@@ -119,7 +119,7 @@ func nmtRune(r rune) (string, bool) {
 	case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, r >= 0x200B && r <= 0x200F,
 		r == 0x2028, r == 0x2029, r == 0x2581, r == 0xFEFF, r == 0xFFFD:
 		return " ", true
-	case r < ' ', r == 0x7F, r == 0x8F, r == 0x9F:
+	case r > 0 && r < ' ', r == 0x7F, r == 0x8F, r == 0x9F:
 		return "", true
 	}
 	return "", false
@@ -250,7 +250,7 @@ func cleanRune(r rune) (string, bool) {
 	}
 	switch class := chars.Of(r); {
 	case class&(chars.Controls|chars.Cf|chars.Co) != 0:
-		return "", r < 0x110BE || !unicode.Is(chars.LateFormat, r)
+		return "", !unicode.Is(chars.LateFormat, r)
 	case class&chars.Space != 0:
 		return " ", true
 	}

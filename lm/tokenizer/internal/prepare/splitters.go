@@ -272,10 +272,10 @@ type scriptSplit struct{}
 func (scriptSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	from, last := -1, -1
 	for i, r := range p.Text {
-		if r == ' ' {
+		script := int(chars.Script(r))
+		if script == 0 {
 			continue
 		}
-		script := int(chars.Script(r))
 		if script != last {
 			if from >= 0 {
 				if err := emit(p.Slice(from, i)); err != nil {

@@ -58,16 +58,13 @@ func (u unicodeForm) wholeRun(s string, i, j int) int {
 	return j - i
 }
 
-// apply normalizes a text. Characters that the format's reference implementation does not know to decompose stay.
+// apply normalizes a text. Characters that the format's reference implementation does not know yet are to it letters
+// without a decomposition, so that the parts around them are normalized on their own.
 func (u unicodeForm) apply(s string) string {
-	compat := u.form == norm.NFKC || u.form == norm.NFKD
-	if !compat {
-		return u.plain(s)
-	}
 	var out []byte
 	from := 0
 	for i, r := range s {
-		if r >= 0x32FF && unicode.Is(chars.LateCompat, r) {
+		if u.late(r) {
 			out = append(append(out, u.plain(s[from:i])...), string(r)...)
 			from = i + utf8.RuneLen(r)
 		}
@@ -76,6 +73,17 @@ func (u unicodeForm) apply(s string) string {
 		return u.plain(s)
 	}
 	return string(append(out, u.plain(s[from:])...))
+}
+
+// firstLate is the first character that late can be true for.
+const firstLate = 0x07FD
+
+func (u unicodeForm) late(r rune) bool {
+	if r < firstLate {
+		return false
+	}
+	return unicode.Is(chars.LateMarks, r) ||
+		(u.form == norm.NFKC || u.form == norm.NFKD) && unicode.Is(chars.LateCompat, r)
 }
 
 func (u unicodeForm) plain(s string) string {
