@@ -46,6 +46,7 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	f.op("MOVQ R9, R13")
 	f.op("MOVQ $64, CX")
 	f.label("panel")
+	f.op("MOVQ AX, R8")
 	f.op("MOVQ R15, BX")
 	f.op("MOVQ R13, R9")
 	f.op("LEAQ (DX)(SI*8), DI")
@@ -62,6 +63,7 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	}
 	f.op("LEAQ (DI)(SI*8), DX")
 	f.op("LEAQ (DX)(SI*8), DX")
+	f.op("LEAQ (R8)(R11*1), AX")
 	f.op("DECQ R10")
 	f.op("JNZ panel")
 	f.bytes(tileRelease(), "TILERELEASE")

@@ -10,8 +10,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -21,6 +19,7 @@ type Device struct {
 	threads int
 	isa     features
 	ops     kernels.Ops
+	crew    crew
 }
 
 // Options of [New].
@@ -89,30 +88,6 @@ func (d *Device) Ops() *kernels.Ops { return &d.ops }
 
 // Close implements [kernels.Device].
 func (d *Device) Close() error { return nil }
-
-// parallel runs f(i) for every piece i in [0, n). Pieces are handed out one at a time, so a piece should be worth
-// tens of microseconds; what a piece covers must not depend on the number of threads.
-func (d *Device) parallel(n int, f func(i int)) {
-	workers := min(d.threads, n)
-	if workers <= 1 {
-		for i := range n {
-			f(i)
-		}
-		return
-	}
-	var next atomic.Int64
-	run := func() {
-		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-			f(int(i))
-		}
-	}
-	var wg sync.WaitGroup
-	for range workers - 1 {
-		wg.Go(run)
-	}
-	run()
-	wg.Wait()
-}
 
 func (f features) names() []string {
 	var s []string

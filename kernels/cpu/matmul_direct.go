@@ -25,11 +25,10 @@ type directArgs struct {
 
 // directProduct is one product in progress of few rows and a bfloat16 weight [n,k], by AMX.
 type directProduct struct {
-	packer panelProduct // packs x as a right operand
-	skinny skinnyProduct
-	parts  int
-	panel  int // 32-bit units per packed panel of 32 rows of x
-	x      []uint32
+	skinnyProduct     // the operands, and what tiles do not cover
+	parts         int // of x
+	panel         int // 32-bit units per packed panel of 32 rows of x
+	packed        []uint32
 
 	piece func(piece int) // multiplyPiece, bound once
 }
@@ -54,7 +53,7 @@ func (m *matmuls) canDirect(x, w kernels.Mat) bool {
 // directNT is nt where canDirect holds. It reports false, with dst untouched, if magnitudes in x forbid a split.
 func (m *matmuls) directNT(dst, x, w kernels.Mat, o kernels.MatMul) bool {
 	p := directProducts.Get().(*directProduct)
-	p.skinny.ks, p.skinny.dst, p.skinny.x, p.skinny.w, p.skinny.o = &m.ks, dst, x, w, o
+	p.set(&m.ks, dst, x, w, o)
 	p.parts = 3
 	if o.Precision == kernels.Fast {
 		p.parts = 1
@@ -63,26 +62,23 @@ func (m *matmuls) directNT(dst, x, w kernels.Mat, o kernels.MatMul) bool {
 	if ok {
 		m.d.parallel(pieces(w.Rows/32, directGroups), p.piece)
 	}
-	p.skinny.dst, p.skinny.x, p.skinny.w, p.skinny.o = kernels.Mat{}, kernels.Mat{}, kernels.Mat{}, kernels.MatMul{}
-	p.packer.b = operand{}
+	p.drop()
 	directProducts.Put(p)
 	return ok
 }
 
 // packX packs x in panels of 32 rows and reports whether its magnitudes allow a split.
 func (p *directProduct) packX() bool {
-	st := stages.Get().(*stage)
+	tile := directTiles[p.parts]
+	st := getStage(p.ks, tile)
 	defer stages.Put(st)
-	st.split.peak = 0
-	q, x := &p.packer, p.skinny.x
-	q.ks, q.tile, q.b = p.skinny.ks, directTiles[p.parts], operand{Mat: x}
-	p.panel = q.tile.panelSize(32, x.Cols, p.parts)
-	p.x = grow(p.x, pieces(x.Rows, 32)*p.panel)
-	for r := 0; r < x.Rows; r += 32 {
-		dst := p.x[r/32*p.panel:]
-		for q.k0 = 0; q.k0 < x.Cols; q.k0 += stageDepth {
-			q.kc = min(stageDepth, x.Cols-q.k0)
-			q.packB(st, dst[q.tile.panelSize(32, q.k0, p.parts):], r)
+	p.panel = tile.panelSize(32, p.x.Cols, p.parts)
+	p.packed = grow(p.packed, pieces(p.x.Rows, 32)*p.panel)
+	for r := 0; r < p.x.Rows; r += 32 {
+		dst := p.packed[r/32*p.panel:][:p.panel]
+		for block := range pieces(p.x.Cols, stageDepth) {
+			st.block(block, stageDepth, p.x.Cols)
+			st.packRight(dst[tile.panelSize(32, st.k0, p.parts):], operand{Mat: p.x}, r)
 		}
 	}
 	return splittable(st.split.peak)
@@ -90,24 +86,23 @@ func (p *directProduct) packX() bool {
 
 // multiplyPiece computes directGroups·32 columns of dst; the last piece takes the columns after the last group too.
 func (p *directProduct) multiplyPiece(piece int) {
-	st := stages.Get().(*stage)
+	st := getStage(p.ks, nil)
 	defer stages.Put(st)
-	s := &p.skinny
 	j := piece * directGroups * 32
-	groups := min(directGroups, s.w.Rows/32-piece*directGroups)
+	groups := min(directGroups, p.w.Rows/32-piece*directGroups)
 	out := st.f32[:directGroups*32*32]
-	for i := 0; i < s.x.Rows; i += 32 {
-		rows := min(32, s.x.Rows-i)
-		stride := s.w.Stride * 2
+	for i := 0; i < p.x.Rows; i += 32 {
+		rows := min(32, p.x.Rows-i)
+		stride := p.w.Stride * 2
 		st.direct = directArgs{
-			w: address(s.w, j, 0), x: unsafe.Pointer(&p.x[i/32*p.panel]), out: unsafe.Pointer(&out[0]), wStride: stride,
-			steps: s.w.Cols / 32, groups: groups, prefetch: directPrefetch(stride),
+			w: address(p.w, j, 0), x: unsafe.Pointer(&p.packed[i/32*p.panel]), out: unsafe.Pointer(&out[0]), wStride: stride,
+			steps: p.w.Cols / 32, groups: groups, prefetch: directPrefetch(stride),
 		}
-		s.ks.direct(p.parts, rows)(&st.direct)
+		p.ks.direct(p.parts, rows)(&st.direct)
 		p.storeColumns(st, i, rows, j, groups*32)
 	}
-	if j+groups*32 == s.w.Rows/32*32 {
-		s.dotBlock(st, 0, s.x.Rows, j+groups*32, s.w.Rows%32)
+	if j+groups*32 == p.w.Rows/32*32 {
+		p.dotBlock(st, 0, p.x.Rows, j+groups*32, p.w.Rows%32)
 	}
 }
 
@@ -122,24 +117,23 @@ func directPrefetch(stride int) int {
 // storeColumns transposes out [n columns][32 rows] into dst. Sums that are not finite are computed again without parts, where
 // infinities stay infinities.
 func (p *directProduct) storeColumns(st *stage, i, rows, j, n int) {
-	s := &p.skinny
 	const size = directGroups * 32
 	out, turned := st.f32[:size*32], st.f32[size*32:][:size*32]
 	for h := 0; h < rows; h += 16 {
 		for c := 0; c < n; c += 16 {
 			st.pack = packArgs{unsafe.Pointer(&turned[h*size+c]), unsafe.Pointer(&out[c*32+h]), 1, 0, size * 4, 32 * 4}
-			s.ks.packB(&st.pack)
+			p.ks.packB(&st.pack)
 		}
 	}
 	if p.parts > 1 {
 		for r := range rows {
-			if s.ks.peak32(&turned[r*size], n) >= 0x7f800000 {
-				s.dotBlock(st, i, rows, j, n)
+			if p.ks.peak32(&turned[r*size], n) >= 0x7f800000 {
+				p.dotBlock(st, i, rows, j, n)
 				return
 			}
 		}
 	}
 	for r := range rows {
-		s.storeRow(s.dst.RowF32(i + r)[j:][:n], turned[r*size:][:n], j)
+		p.storeRow(p.dst.RowF32(i + r)[j:][:n], turned[r*size:][:n], j)
 	}
 }

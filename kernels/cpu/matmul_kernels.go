@@ -55,7 +55,7 @@ type tileArgs struct {
 	k       int // units: floats, pairs or steps of 32
 	ldc     int // bytes between two rows of c
 	panels  int // panels of a, whose rows of c follow each other
-	aStep   int // bytes between two panels of a; the AMX kernels take panels that follow each other
+	aStep   int // bytes between two panels of a
 	acc     int // 0 overwrites c, 1 adds to it
 }
 

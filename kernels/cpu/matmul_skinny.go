@@ -32,13 +32,17 @@ var skinnyProducts = sync.Pool{New: func() any {
 
 func (m *matmuls) startSkinny(dst, x, w kernels.Mat, o kernels.MatMul) *skinnyProduct {
 	p := skinnyProducts.Get().(*skinnyProduct)
-	p.ks, p.dst, p.x, p.w, p.o = &m.ks, dst, x, w, o
+	p.set(&m.ks, dst, x, w, o)
 	return p
 }
 
-func (p *skinnyProduct) finish() {
+func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatMul) {
+	p.ks, p.dst, p.x, p.w, p.o = ks, dst, x, w, o
+}
+
+// drop forgets the operands, which a pool must not keep alive.
+func (p *skinnyProduct) drop() {
 	p.dst, p.x, p.w, p.o = kernels.Mat{}, kernels.Mat{}, kernels.Mat{}, kernels.MatMul{}
-	skinnyProducts.Put(p)
 }
 
 // skinnyNT is nt for few rows of x.
@@ -46,12 +50,13 @@ func (m *matmuls) skinnyNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 	p := m.startSkinny(dst, x, w, o)
 	p.per = max(4, skinnyBytes/(w.Cols*w.DType().Size())/4*4)
 	m.d.parallel(pieces(w.Rows, p.per), p.rows)
-	p.finish()
+	p.drop()
+	skinnyProducts.Put(p)
 }
 
 // rowsPiece computes p.per columns of dst, four at a time.
 func (p *skinnyProduct) rowsPiece(piece int) {
-	st := stages.Get().(*stage)
+	st := getStage(p.ks, nil)
 	defer stages.Put(st)
 	end := min(p.w.Rows, (piece+1)*p.per)
 	j := piece * p.per
@@ -187,12 +192,13 @@ func (m *matmuls) skinnyNN(dst, x, w kernels.Mat, o kernels.MatMul) {
 	p := m.startSkinny(dst, x, w, o)
 	p.per = skinnyColumns
 	m.d.parallel(pieces(w.Cols, p.per), p.columns)
-	p.finish()
+	p.drop()
+	skinnyProducts.Put(p)
 }
 
 // columnsPiece computes p.per columns of dst: four rows of w at a time are added to the sums of every row of x.
 func (p *skinnyProduct) columnsPiece(piece int) {
-	st := stages.Get().(*stage)
+	st := getStage(p.ks, nil)
 	defer stages.Put(st)
 	j := piece * p.per
 	n := min(p.per, p.w.Cols-j)

@@ -211,7 +211,7 @@ var (
 
 // testShapes lie around the edges of every register tile, block and vector.
 func testShapes() [][3]int {
-	shapes := [][3]int{{1, 1, 1}, {17, 1, 1}, {1, 17, 3}, {5, 2100, 5}, {33, 4130, 33}, {2070, 35, 17}, {19, 70, 1100}, {3, 7, 1100}, {40, 600, 2}}
+	shapes := [][3]int{{1, 1, 1}, {17, 1, 1}, {1, 17, 3}, {5, 2100, 5}, {33, 4130, 33}, {2070, 35, 17}, {19, 70, 1100}, {3, 7, 1100}, {110, 70, 700}, {135, 300, 550}, {40, 600, 2}}
 	edges := []int{1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 63, 64, 65, 97}
 	for i, v := range edges {
 		shapes = append(shapes, [3]int{v, edges[(i*7+3)%len(edges)], edges[(i*5+1)%len(edges)]})

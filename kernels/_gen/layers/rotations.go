@@ -12,42 +12,63 @@ func offset(n int, reg string) string {
 
 // rotations writes rotary position embeddings for both pairings of channels.
 func rotations(f *file) {
-	f.fn("rope", "for i { a[i], b[i] = a[i]·cos[i] - b[i]·sin[i], b[i]·cos[i] + a[i]·sin[i] }", "",
-		param{"a", floats}, param{"b", floats}, param{"cos", floats}, param{"sin", floats})
-	f.pointers("a", "b", "cos", "sin")
-	f.loop(f.streams(4), func(tail bool) {
-		f.get("(DI)", 0, tail)
-		f.get("(SI)", 1, tail)
-		f.get("(DX)", 2, tail)
-		f.get("(BX)", 3, tail)
-		f.op("VMULPS {3}, {1}, {4}")
-		f.op("VMULPS {3}, {0}, {5}")
-		f.op("VFMSUB213PS {4}, {2}, {0}")
-		f.op("VFMADD213PS {5}, {2}, {1}")
-		f.put(0, "(DI)", tail)
-		f.put(1, "(SI)", tail)
+	f.heads("rope", "for h < heads, i { a, b := x[h·stride + i], x[h·stride + len(cos) + i]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }", func() {
+		f.op("LEAQ (DI)(CX*4), SI")
+		f.loop(f.streams(4), func(tail bool) {
+			f.get("(DI)", 0, tail)
+			f.get("(SI)", 1, tail)
+			f.get("(DX)", 2, tail)
+			f.get("(BX)", 3, tail)
+			f.op("VMULPS {3}, {1}, {4}")
+			f.op("VMULPS {3}, {0}, {5}")
+			f.op("VFMSUB213PS {4}, {2}, {0}")
+			f.op("VFMADD213PS {5}, {2}, {1}")
+			f.put(0, "(DI)", tail)
+			f.put(1, "(SI)", tail)
+		})
 	})
-	f.ret()
+	f.heads("ropePairs", "for h < heads, i { a, b := x[h·stride + 2i], x[h·stride + 2i + 1]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }", func() {
+		f.op("ADDQ CX, CX")
+		f.loop(map[string]int{"DI": 4 * f.lanes, "DX": 2 * f.lanes, "BX": 2 * f.lanes}, func(tail bool) {
+			f.get("(DI)", 0, tail)
+			f.getHalf("(DX)", 1, tail)
+			f.getHalf("(BX)", 2, tail)
+			f.op("VPERMPS {1}, {14}, {1}")
+			f.op("VPERMPS {2}, {14}, {2}")
+			f.op("VPERMILPS $0xb1, {0}, {3}")
+			f.op("VMULPS {2}, {3}, {3}")
+			f.op("VFMADDSUB213PS {3}, {1}, {0}") // even lanes subtract
+			f.put(0, "(DI)", tail)
+		})
+	})
+}
 
-	f.fn("ropePairs", "for i { a, b := x[2i], x[2i+1]; x[2i], x[2i+1] = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }", "",
-		param{"x", floats}, param{"cos", floats}, param{"sin", floats})
-	f.pointers("x", "cos", "sin")
-	f.op("VMOVUPS twice<>(SB), {14}")
-	f.loop(map[string]int{"DI": 4 * f.lanes, "SI": 2 * f.lanes, "DX": 2 * f.lanes}, func(tail bool) {
-		f.get("(DI)", 0, tail)
-		f.getHalf("(SI)", 1, tail)
-		f.getHalf("(DX)", 2, tail)
-		f.op("VPERMPS {1}, {14}, {1}")
-		f.op("VPERMPS {2}, {14}, {2}")
-		f.op("VPERMILPS $0xb1, {0}, {3}")
-		f.op("VMULPS {2}, {3}, {3}")
-		f.op("VFMADDSUB213PS {3}, {1}, {0}") // even lanes subtract
-		f.put(0, "(DI)", tail)
-	})
+// heads writes a function that runs body for every head of a row: DI is the head, DX and BX cosines and sines, CX their
+// number. R10 and R11 are taken.
+func (f *file) heads(name, doc string, body func()) {
+	f.fn(name, doc, "", param{"x", floats}, param{"cos", floats}, param{"sin", floats}, param{"heads", "int"}, param{"stride", "int"})
+	f.load("R11", "x_base")
+	f.load("R10", "heads")
+	if name == "ropePairs" {
+		f.op("VMOVUPS twice<>(SB), {14}")
+	}
+	loop, done := f.label("head"), f.label("end")
+	f.at(loop)
+	f.op("SUBQ $1, R10")
+	f.op("JLT %s", done)
+	f.op("MOVQ R11, DI")
+	f.load("DX", "cos_base")
+	f.load("BX", "sin_base")
+	f.load("CX", "cos_len")
+	body()
+	f.load("AX", "stride")
+	f.op("LEAQ (R11)(AX*4), R11")
+	f.op("JMP %s", loop)
+	f.at(done)
 	f.ret()
 }
 
-// getHalf loads half a vector; in a tail, the elements that belong to half as many pairs as there are lanes left in CX.
+// getHalf loads half a vector; in a tail, the elements that belong to half as many pairs as there are elements left in CX.
 func (f *file) getHalf(mem string, v int, tail bool) {
 	switch {
 	case !tail:
