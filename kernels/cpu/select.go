@@ -98,7 +98,8 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 	if m < 1 || n < 0 || n > m {
 		panic("cpu: SelectNM needs 0 <= n <= m and m >= 1")
 	}
-	plan := newGroupPlan(n, m, s.k.lanes)
+	m = min(m, max(1, mask.Cols)) // a longer group is as long as the row
+	plan := newGroupPlan(min(n, m), m, s.k.lanes)
 	g := tiling(mask, plan.chunk())
 	s.dev.parallel(g.count(), func(p int) {
 		size := min(plan.chunk(), mask.Cols)
