@@ -57,6 +57,7 @@ func (a *attend) check() {
 	must((a.Heads-1)*a.QHeadStride+a.HeadDim <= a.q.Cols, "cpu: Attention: q is narrower than its heads")
 	must((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(a.k.Cols, a.v.Cols), "cpu: Attention: k or v is narrower than its heads")
 	must(a.Pos >= 0 && a.Window >= 0 && a.Pos+a.q.Rows <= min(a.k.Rows, a.v.Rows), "cpu: Attention: fewer keys than positions")
+	must(a.k.Rows <= math.MaxInt32, "cpu: Attention: more keys than an int32 counts")
 }
 
 // keys is the range of keys that query row i sees.

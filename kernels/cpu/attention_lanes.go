@@ -47,7 +47,7 @@ type lanePlan struct {
 	positions, heads int
 	rowBlocks        int
 	groups           int // of heads, for one key/value head
-	together         int // blocks that read a block of keys one after the other
+	together         int // blocks that read a block of keys one after the other: 1 or 2
 }
 
 // plan cuts a call into lane blocks. Blocks hold consecutive positions of one head, or with fewer positions than lanes, several
@@ -58,13 +58,9 @@ func (a *attend) plan() lanePlan {
 	p.heads = min(a.rep, n/p.positions)
 	p.groups = (a.rep + p.heads - 1) / p.heads
 	p.rowBlocks = (a.q.Rows + p.positions - 1) / p.positions
-	switch blocks := p.rowBlocks * p.groups * a.KVHeads; {
-	case blocks >= 256:
-		p.together = 4
-	case blocks >= 128:
+	p.together = 1
+	if p.rowBlocks*p.groups*a.KVHeads >= 128 {
 		p.together = 2
-	default:
-		p.together = 1
 	}
 	return p
 }
@@ -76,11 +72,13 @@ func (a *attend) laneBlocks() {
 	p := a.plan()
 	perHead := p.rowBlocks * p.groups
 	pieces := (perHead + p.together - 1) / p.together
-	a.l.d.parallel(a.KVHeads*pieces, func(i int) {
+	_, longest := a.keys(a.q.Rows - 1)
+	work := a.q.Rows * longest * a.Heads * a.HeadDim / 16 // in element-wise operations that take as long
+	a.l.each(a.KVHeads*pieces, work, func(i int) {
 		// One head after the other, so that its keys and values stay in the cache. The last positions see the most keys
 		// and go first, so that no thread is left with them at the end.
 		g, lo := i/pieces, i%pieces*p.together
-		var blocks [4]*laneBlock
+		var blocks [2]*laneBlock
 		set := blocks[:min(p.together, perHead-lo)]
 		for j := range set {
 			b := lo + j

@@ -15,27 +15,27 @@ type layers struct {
 // loops is the table of vector loops; every instruction set has its own. Slices of one call have equal lengths unless
 // said otherwise; a destination may be one of the operands.
 type loops struct {
-	add        func(dst, a, b []float32, scale float32)           // dst = a + scale·b
-	scale      func(dst, x []float32, scale float32)              // dst = x · scale
-	widenBF16  func(dst []float32, x []uint16)                    // exact
-	widenF16   func(dst []float32, x []uint16)                    // exact
-	narrowBF16 func(dst []uint16, x []float32)                    // nearest, ties to even
-	narrowF16  func(dst []uint16, x []float32)                    // nearest, ties to even
-	act        [kernels.ReLU + 1]func(dst, x []float32)           // dst = f(x)
-	gate       [kernels.ReLU + 1]func(dst, g, u []float32)        // dst = f(g) · u
-	tanh       func(dst, x []float32, pre, post float32)          // dst = post · tanh(x · pre)
-	sum        func(x []float32) float64                          // Σ x
-	sumSq      func(x []float32) float64                          // Σ x²
-	sumSqDev   func(x []float32, mean float64) float64            // Σ (x - mean)²
-	norm       func(dst, x, w []float32, r, one float32)          // dst = x · r · (w + one)
-	affine     func(dst, x, w, b []float32, m0, m1, r float32)    // dst = (x - m0 - m1) · r · w + b
-	top        func(x []float32) float32                          // max x; NaN may be passed over
-	exp        func(dst, x []float32, top float32) float64        // dst = exp(x - top), and their sum
-	expSum     func(x []float32, top float32) float64             // Σ exp(x - top)
-	rope       func(a, b, cos, sin []float32)                     // a, b = a·cos - b·sin, b·cos + a·sin
-	ropePairs  func(x, cos, sin []float32)                        // the same with a = x[2i], b = x[2i+1]
-	dots       func(s, q, k []float32, stride int)                // s[j] = Σ_c q[c] · k[j·stride + c]
-	weigh      func(o, p, v []float32, stride int, carry float32) // o[c] = o[c]·carry + Σ_j p[j] · v[j·stride + c]
+	add        func(dst, a, b []float32, scale float32)        // dst = a + scale·b
+	scale      func(dst, x []float32, scale float32)           // dst = x · scale
+	widenBF16  func(dst []float32, x []uint16)                 // exact
+	widenF16   func(dst []float32, x []uint16)                 // exact
+	narrowBF16 func(dst []uint16, x []float32)                 // nearest, ties to even
+	narrowF16  func(dst []uint16, x []float32)                 // nearest, ties to even
+	act        [kernels.ReLU + 1]func(dst, x []float32)        // dst = f(x)
+	gate       [kernels.ReLU + 1]func(dst, g, u []float32)     // dst = f(g) · u
+	tanh       func(dst, x []float32, pre, post float32)       // dst = post · tanh(x · pre)
+	sum        func(x []float32) float64                       // Σ x
+	sumSq      func(x []float32) float64                       // Σ x²
+	sumSqDev   func(x []float32, mean float64) float64         // Σ (x - mean)²
+	norm       func(dst, x, w []float32, r, one float32)       // dst = x · r · (w + one)
+	affine     func(dst, x, w, b []float32, m0, m1, r float32) // dst = (x - m0 - m1) · r · w + b
+	top        func(x []float32) float32                       // max x; NaN may be passed over
+	exp        func(dst, x []float32, top float32) float64     // dst = exp(x - top), and their sum
+	expSum     func(x []float32, top float32) float64          // Σ exp(x - top)
+	// rope rotates, in every head of a row, the pairs (i, i+len(cos)), and ropePairs the pairs (2i, 2i+1), by cos[i] and sin[i].
+	rope, ropePairs func(x, cos, sin []float32, heads, stride int)
+	dots            func(s, q, k []float32, stride int)                // s[j] = Σ_c q[c] · k[j·stride + c]
+	weigh           func(o, p, v []float32, stride int, carry float32) // o[c] = o[c]·carry + Σ_j p[j] · v[j·stride + c]
 
 	lanes laneLoops
 }

@@ -16,7 +16,7 @@ func (l *layers) convert(dst, x kernels.Mat) {
 	dst.Buf.Changed()
 }
 
-// convertSpan converts columns [lo, hi) of row i: by a copy, from or to float64 element by element, else in a vector
+// convertSpan converts columns [lo, hi) of row i: by a copy, between float64 and float32 element by element, or in a vector
 // loop that widens to float32, narrows from it, or both through a small block.
 func (l *layers) convertSpan(dst, x kernels.Mat, i, lo, hi int) {
 	to, from := dst.DType(), x.DType()
@@ -27,7 +27,9 @@ func (l *layers) convertSpan(dst, x kernels.Mat, i, lo, hi int) {
 		copy(dst.Buf.Bytes()[d*size:(d+hi-lo)*size], x.Buf.Bytes()[s*size:])
 	case from == kernels.F64:
 		narrow64(dst.Buf, d, x.Buf.F64()[s:s+hi-lo])
-	case from == kernels.F32 && to != kernels.F64:
+	case from == kernels.F32 && to == kernels.F64:
+		widen64(dst.Buf.F64()[d:d+hi-lo], span(x, i, lo, hi))
+	case from == kernels.F32:
 		l.narrow(span16(dst, i, lo, hi), span(x, i, lo, hi), to)
 	case to == kernels.F32:
 		l.widenSpan(span(dst, i, lo, hi), span16(x, i, lo, hi), from)
@@ -36,25 +38,17 @@ func (l *layers) convertSpan(dst, x kernels.Mat, i, lo, hi int) {
 	}
 }
 
-// convertBlocks converts n elements through blocks of float32: every remaining pair has at least one side that
-// float32 holds exactly, so there is one rounding.
+// convertBlocks converts n 16-bit floats to another type through blocks of float32, which holds them exactly.
 func (l *layers) convertBlocks(dst *kernels.Buffer, d int, x *kernels.Buffer, s, n int) {
 	var block [256]float32
 	for lo := 0; lo < n; lo += len(block) {
 		b := block[:min(len(block), n-lo)]
-		if x.DType == kernels.F32 {
-			copy(b, x.F32()[s+lo:])
-		} else {
-			l.widenSpan(b, x.U16()[s+lo:s+lo+len(b)], x.DType)
-		}
-		if dst.DType != kernels.F64 {
-			l.narrow(dst.U16()[d+lo:d+lo+len(b)], b, dst.DType)
+		l.widenSpan(b, x.U16()[s+lo:s+lo+len(b)], x.DType)
+		if dst.DType == kernels.F64 {
+			widen64(dst.F64()[d+lo:d+lo+len(b)], b)
 			continue
 		}
-		out := dst.F64()[d+lo:]
-		for j, v := range b {
-			out[j] = float64(v)
-		}
+		l.narrow(dst.U16()[d+lo:d+lo+len(b)], b, dst.DType)
 	}
 }
 
@@ -72,6 +66,12 @@ func (l *layers) widenSpan(dst []float32, x []uint16, from kernels.DType) {
 		return
 	}
 	l.v.widenBF16(dst, x)
+}
+
+func widen64(dst []float64, x []float32) {
+	for j, v := range x {
+		dst[j] = float64(v)
+	}
 }
 
 // narrow64 rounds float64 to any narrower type.

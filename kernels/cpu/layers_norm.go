@@ -91,17 +91,12 @@ func (l *layers) rope(x kernels.Mat, r kernels.Rope) {
 	if r.Dim == 0 {
 		return
 	}
-	half := r.Dim / 2
+	rotate := l.v.rope
+	if r.Interleaved {
+		rotate = l.v.ropePairs
+	}
 	l.each(x.Rows, x.Rows*r.Heads*r.Dim, func(t int) {
-		row, cos, sin := x.RowF32(t), r.Cos.RowF32(int(r.Pos[t])), r.Sin.RowF32(int(r.Pos[t]))
-		for h := range r.Heads {
-			head := row[h*r.HeadStride:][:r.Dim]
-			if r.Interleaved {
-				l.v.ropePairs(head, cos, sin)
-			} else {
-				l.v.rope(head[:half], head[half:], cos, sin)
-			}
-		}
+		rotate(x.RowF32(t), r.Cos.RowF32(int(r.Pos[t])), r.Sin.RowF32(int(r.Pos[t])), r.Heads, r.HeadStride)
 	})
 	x.Buf.Changed()
 }

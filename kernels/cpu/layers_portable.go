@@ -149,16 +149,23 @@ func expSumGo(x []float32, top float32) float64 {
 	return s
 }
 
-func ropeGo(a, b, cos, sin []float32) {
-	for i, c := range cos {
-		a[i], b[i] = a[i]*c-b[i]*sin[i], b[i]*c+a[i]*sin[i]
+func ropeGo(x, cos, sin []float32, heads, stride int) {
+	for h := range heads {
+		a := x[h*stride:][:2*len(cos)]
+		b := a[len(cos):]
+		for i, c := range cos {
+			a[i], b[i] = a[i]*c-b[i]*sin[i], b[i]*c+a[i]*sin[i]
+		}
 	}
 }
 
-func ropePairsGo(x, cos, sin []float32) {
-	for i, c := range cos {
-		a, b := x[2*i], x[2*i+1]
-		x[2*i], x[2*i+1] = a*c-b*sin[i], b*c+a*sin[i]
+func ropePairsGo(x, cos, sin []float32, heads, stride int) {
+	for h := range heads {
+		p := x[h*stride:][:2*len(cos)]
+		for i, c := range cos {
+			a, b := p[2*i], p[2*i+1]
+			p[2*i], p[2*i+1] = a*c-b*sin[i], b*c+a*sin[i]
+		}
 	}
 }
 

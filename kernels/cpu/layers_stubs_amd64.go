@@ -167,17 +167,17 @@ func expSumAVX512(x []float32, top float32) float64
 
 // ropeAVX512 computes
 //
-//	for i { a[i], b[i] = a[i]·cos[i] - b[i]·sin[i], b[i]·cos[i] + a[i]·sin[i] }
+//	for h < heads, i { a, b := x[h·stride + i], x[h·stride + len(cos) + i]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }
 //
 //go:noescape
-func ropeAVX512(a []float32, b []float32, cos []float32, sin []float32)
+func ropeAVX512(x []float32, cos []float32, sin []float32, heads int, stride int)
 
 // ropePairsAVX512 computes
 //
-//	for i { a, b := x[2i], x[2i+1]; x[2i], x[2i+1] = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }
+//	for h < heads, i { a, b := x[h·stride + 2i], x[h·stride + 2i + 1]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }
 //
 //go:noescape
-func ropePairsAVX512(x []float32, cos []float32, sin []float32)
+func ropePairsAVX512(x []float32, cos []float32, sin []float32, heads int, stride int)
 
 // dotsAVX512 computes
 //
@@ -391,17 +391,17 @@ func expSumAVX2(x []float32, top float32) float64
 
 // ropeAVX2 computes
 //
-//	for i { a[i], b[i] = a[i]·cos[i] - b[i]·sin[i], b[i]·cos[i] + a[i]·sin[i] }
+//	for h < heads, i { a, b := x[h·stride + i], x[h·stride + len(cos) + i]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }
 //
 //go:noescape
-func ropeAVX2(a []float32, b []float32, cos []float32, sin []float32)
+func ropeAVX2(x []float32, cos []float32, sin []float32, heads int, stride int)
 
 // ropePairsAVX2 computes
 //
-//	for i { a, b := x[2i], x[2i+1]; x[2i], x[2i+1] = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }
+//	for h < heads, i { a, b := x[h·stride + 2i], x[h·stride + 2i + 1]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }
 //
 //go:noescape
-func ropePairsAVX2(x []float32, cos []float32, sin []float32)
+func ropePairsAVX2(x []float32, cos []float32, sin []float32, heads int, stride int)
 
 // dotsAVX2 computes
 //

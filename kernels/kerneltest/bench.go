@@ -36,7 +36,11 @@ func (b bench) mat(d kernels.DType, rows, cols int) kernels.Mat {
 			set(host, i, -get(host, i))
 		}
 	}
-	buf, err := b.dev.Alloc(d, host.Len)
+	return b.upload(host, rows, cols)
+}
+
+func (b bench) upload(host *kernels.Buffer, rows, cols int) kernels.Mat {
+	buf, err := b.dev.Alloc(host.DType, host.Len)
 	if err == nil {
 		err = b.dev.Upload(buf, 0, host.Bytes())
 	}
@@ -44,6 +48,15 @@ func (b bench) mat(d kernels.DType, rows, cols int) kernels.Mat {
 		b.tb.Fatal(err)
 	}
 	return kernels.MatOf(buf, rows, cols)
+}
+
+// fill is a dense F32 matrix of one value.
+func (b bench) fill(rows, cols int, v float64) kernels.Mat {
+	host := kernels.NewHost(kernels.F32, rows*cols)
+	for i := range host.Len {
+		set(host, i, v)
+	}
+	return b.upload(host, rows, cols)
 }
 
 func (b bench) f32(rows, cols int) kernels.Mat { return b.mat(kernels.F32, rows, cols) }

@@ -121,11 +121,13 @@ func ropeLoad(interleaved bool) workload {
 	return workload{
 		name: map[bool]string{false: "halves", true: "pairs"}[interleaved], bytes: 8 * 1024 * 512,
 		setup: func(b bench) func(o *kernels.Ops) {
-			x, table, pos := b.f32(1024, 512), b.f32(1024, 32), make([]int32, 1024)
+			x, pos := b.f32(1024, 512), make([]int32, 1024)
+			// A true rotation: with others the values would grow or vanish from call to call.
+			cos, sin := b.fill(1024, 32, math.Cos(1)), b.fill(1024, 32, math.Sin(1))
 			for i := range pos {
 				pos[i] = int32(i)
 			}
-			r := kernels.Rope{Heads: 8, HeadDim: 64, Dim: 64, Cos: table, Sin: table, Pos: pos, Interleaved: interleaved}
+			r := kernels.Rope{Heads: 8, HeadDim: 64, Dim: 64, Cos: cos, Sin: sin, Pos: pos, Interleaved: interleaved}
 			return func(o *kernels.Ops) { o.RoPE(x, r) }
 		},
 	}
