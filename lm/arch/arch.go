@@ -59,6 +59,7 @@ type Arch struct {
 // fields ("heads", "hidden/heads", "4*hidden") is computed from them.
 type Key struct {
 	Key     string          `json:"key"`     // "" for a constant that the configuration does not hold
+	Also    []string        `json:"also"`    // other spellings of the key
 	Default json.RawMessage `json:"default"` // nil: the key is required
 	Null    json.RawMessage `json:"null"`    // meaning of an explicit null; nil: the same as absent
 }

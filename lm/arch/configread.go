@@ -52,11 +52,25 @@ func (r *configReader) field(field string) (key string, value json.RawMessage, o
 
 // keyed gives the value that a table's key stands for.
 func (r *configReader) keyed(k Key) (json.RawMessage, bool) {
-	if k.Key != "" {
-		if v, ok := r.get(k.Key); ok {
-			return v, true
+	spellings := append([]string{k.Key}, k.Also...)
+	if k.Key == "" {
+		spellings = nil
+	}
+	var value json.RawMessage
+	from := ""
+	for _, key := range spellings {
+		switch v, ok := r.get(key); {
+		case ok && value != nil && string(v) != string(value):
+			r.fail(key, "%s, but %s is %s", clip(v), from, clip(value))
+		case ok:
+			value, from = v, key
 		}
-		if _, null := r.raw[k.Key]; null && k.Null != nil {
+	}
+	if value != nil {
+		return value, true
+	}
+	for _, key := range spellings {
+		if _, null := r.raw[key]; null && k.Null != nil {
 			return k.Null, true
 		}
 	}

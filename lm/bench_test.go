@@ -1,0 +1,107 @@
+package lm
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// benchLlama is a Llama of 21.9 million parameters.
+func benchLlama(b *testing.B, dtype safetensors.DType) string {
+	r := recipe{dtype: dtype, std: 0.02, config: map[string]any{
+		"model_type": "llama", "vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6,
+		"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+	}}
+	return r.write(b, b.TempDir())
+}
+
+// cpuTime is the processor time of the whole process so far.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func benchModel(b *testing.B, dtype safetensors.DType, o Options, threads int) *Model {
+	dev, err := device.Open("cpu", device.Options{Threads: threads})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return load(b, benchLlama(b, dtype), dev, o)
+}
+
+// BenchmarkForward runs 4 sequences of 256 tokens with all logits' losses and reports the processor time of a pass.
+func BenchmarkForward(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		dtype safetensors.DType
+		o     Options
+	}{
+		{"f32", safetensors.F32, Options{}},
+		{"bf16", safetensors.BF16, Options{}},
+		{"bf16-fast", safetensors.BF16, Options{Precision: kernels.Fast}},
+	} {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, threads), func(b *testing.B) {
+				m := benchModel(b, c.dtype, c.o, threads)
+				ids := tokens(1, 4096, 256, 256, 256, 256)
+				pass := func() {
+					if _, err := m.Forward(context.Background(), ids, ForwardOptions{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				pass()
+				least := time.Hour
+				b.ReportAllocs()
+				for b.Loop() {
+					before := cpuTime()
+					pass()
+					least = min(least, cpuTime()-before)
+				}
+				b.ReportMetric(least.Seconds(), "min-cpu-s")
+			})
+		}
+	}
+}
+
+// BenchmarkDecode generates token by token and reports how many bytes of weights a second it reads.
+func BenchmarkDecode(b *testing.B) {
+	for _, dtype := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/%d", dtype, threads), func(b *testing.B) {
+				m := benchModel(b, dtype, Options{}, threads)
+				s, err := m.NewSession(SessionOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer s.Close()
+				ctx := context.Background()
+				if _, err := s.Append(ctx, tokens(1, 4096, 64)[0]); err != nil {
+					b.Fatal(err)
+				}
+				id := []int32{5}
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := s.Append(ctx, id); err != nil {
+						b.Fatal(err)
+					}
+					if err := s.Truncate(64); err != nil {
+						b.Fatal(err)
+					}
+				}
+				read := m.NumParameters() - 4096*512 // the token table is not read
+				b.ReportMetric(float64(read)*float64(dtype.Bits()/8)/b.Elapsed().Seconds()*float64(b.N)/1e9, "GB/s")
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+			})
+		}
+	}
+}
