@@ -122,7 +122,7 @@ func TestFallbackOnHost(t *testing.T) {
 	if x.F32()[0] != 0.25 {
 		t.Errorf("two equal values have the softmax %v, squared", x.F32()[0])
 	}
-	if d.Ops() != d.Ops() {
+	if first := d.Ops(); first != d.Ops() {
 		t.Error("Ops changes from call to call")
 	}
 }

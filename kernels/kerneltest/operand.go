@@ -79,18 +79,6 @@ func (r *run) mat(d kernels.DType, rows, cols int, f fill) *operand {
 
 func (r *run) f32(rows, cols int) *operand { return r.mat(kernels.F32, rows, cols, uniform) }
 
-// like makes another operand with the values of o, in a layout of its own.
-func (r *run) like(o *operand) *operand {
-	host := kernels.NewHost(o.dev.Buf.DType, o.dev.Buf.Len)
-	copy(host.Bytes(), o.before)
-	m, next := o.dev, 0
-	return r.mat(o.dev.DType(), m.Rows, m.Cols, func(*rand.Rand) float64 {
-		i := next
-		next++
-		return get(host, m.Off+i/m.Cols*m.Stride+i%m.Cols)
-	})
-}
-
 func (r *run) upload(d kernels.Device, t kernels.DType, host *kernels.Buffer) *kernels.Buffer {
 	b, err := d.Alloc(t, host.Len)
 	if err == nil {

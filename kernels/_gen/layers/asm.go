@@ -10,7 +10,7 @@ import (
 type isa struct {
 	name, file string
 	reg        string // "Z" or "Y"
-	half       string // the register of half the width
+	half       string // the name of half a register
 	lanes      int
 }
 
@@ -20,12 +20,6 @@ var (
 )
 
 func (s isa) wide() bool { return s.lanes == 16 }
-
-// v is vector register i.
-func (s isa) v(i int) string { return fmt.Sprintf("%s%d", s.reg, i) }
-
-// h is the lower half of vector register i.
-func (s isa) h(i int) string { return fmt.Sprintf("%s%d", s.half, i) }
 
 // file collects the assembly of one instruction set, and the Go declarations.
 type file struct {
