@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/modelcompress/compress/kernels"
@@ -188,7 +189,12 @@ func (w *walk) propagate(ctx context.Context, l int) error {
 
 // matrix scores one matrix and zeroes what goes.
 func (w *walk) matrix(l lm.Linear, stats *inputStats) (Tensor, error) {
-	in, release, err := w.inputs(l, stats)
+	// The copy is made before there is a mask, so that the mapped weight, the copy and the mask are never held together.
+	own, err := w.m.MutableParam(l.Name)
+	if err != nil {
+		return Tensor{}, err
+	}
+	in, release, err := w.inputs(l, own, stats)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -202,10 +208,6 @@ func (w *walk) matrix(l lm.Linear, stats *inputStats) (Tensor, error) {
 			return Tensor{}, w.fail(l.Name, err)
 		}
 		defer keep.Buf.Free()
-	}
-	own, err := w.m.MutableParam(l.Name)
-	if err != nil {
-		return Tensor{}, err
 	}
 	w.ops.ApplyMask(own, keep)
 	if err := w.ops.Sync(); err != nil {
@@ -223,11 +225,7 @@ func (w *walk) matrix(l lm.Linear, stats *inputStats) (Tensor, error) {
 }
 
 // inputs gathers what the metric looks at. release frees what was made for it.
-func (w *walk) inputs(l lm.Linear, stats *inputStats) (in Inputs, release func(), err error) {
-	stored, err := w.m.Param(l.Name)
-	if err != nil {
-		return in, nil, err
-	}
+func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inputStats) (in Inputs, release func(), err error) {
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
 	}
@@ -327,9 +325,23 @@ func (w *walk) commit(l int, names []string) error {
 		return err
 	}
 	if !w.measure {
-		w.m.ReleaseBlock(l, true)
+		w.letGo(l)
 	}
 	return nil
+}
+
+// largeMatrix is the number of elements from which the memory of a matrix is worth a collection of its own.
+const largeMatrix = 1 << 22
+
+// letGo gives back what a block's saved matrices hold. The memory of large ones goes back to the system at once: left to
+// itself, the collector would let as much garbage pile up as there is live memory.
+func (w *walk) letGo(l int) {
+	w.m.ReleaseBlock(l, true)
+	if w.keep != nil && w.keep.Len >= largeMatrix && w.dev.Info().Host {
+		w.keep.Free()
+		w.keep = nil
+		debug.FreeOSMemory()
+	}
 }
 
 // finished tells whether an interrupted run has written all matrices of a block.
@@ -369,7 +381,7 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 		w.tensorDone(t)
 		w.report.Total.Restored++
 		if !w.measure {
-			w.m.ReleaseBlock(l, true)
+			w.letGo(l)
 		}
 	}
 	return nil

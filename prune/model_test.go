@@ -471,6 +471,9 @@ func BenchmarkModel(b *testing.B) {
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
+		if os.Getenv(childEnv+"_METRIC") == "memory" {
+			os.Exit(memoryChild(dir))
+		}
 		os.Exit(child(dir))
 	}
 	os.Exit(m.Run())

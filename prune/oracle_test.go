@@ -236,7 +236,11 @@ func selectFrom(t *testing.T, m *lm.Model, r *oracleRun, l lm.Linear) []byte {
 		}
 		w.report.Blocks = append(w.report.Blocks, Block{Target: target})
 	}
-	in, release, err := w.inputs(l, nil)
+	stored, err := m.Param(l.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, release, err := w.inputs(l, stored, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,11 @@ func (w *walk) eachScore(ctx context.Context, linears []lm.Linear, stats *inputS
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		in, release, err := w.inputs(l, stats)
+		stored, err := w.m.Param(l.Name)
+		if err != nil {
+			return err
+		}
+		in, release, err := w.inputs(l, stored, stats)
 		if err != nil {
 			return err
 		}
