@@ -171,6 +171,9 @@ func (s *ropeReader) kind(aliases map[string]string) string {
 
 // scaling reads what the type needs.
 func (s *ropeReader) scaling(p *Rope, table *RopeKeys) {
+	if table.Original != nil {
+		s.used[table.Original.Key] = true
+	}
 	if p.Type == "default" || s.err != nil {
 		return
 	}
