@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,7 +29,8 @@ type bpe struct {
 	unkName      string
 	fuseUnk      bool
 	byteFallback bool
-	whole        map[string]int32 // ignore_merges: words that are tokens as they stand
+	takeWhole    bool // ignore_merges: a word that is a token stays whole
+	longest      int  // bytes of the longest token
 	cut          cutter
 }
 
@@ -56,8 +58,9 @@ func buildBPE(t *Tokenizer, n *config.Node) (model, error) {
 	if id, ok := t.ids[m.unkName]; ok && n.Has("unk_token") {
 		m.unk = id
 	}
-	if n.Flag("ignore_merges", false) {
-		m.whole = t.ids
+	m.takeWhole = n.Flag("ignore_merges", false)
+	for text := range t.ids {
+		m.longest = max(m.longest, len(text))
 	}
 	m.fillSingles()
 	pairs, err := readMerges(n.Fields["merges"])
@@ -67,7 +70,9 @@ func buildBPE(t *Tokenizer, n *config.Node) (model, error) {
 	if err := m.addMerges(pairs); err != nil {
 		return nil, err
 	}
-	m.cut = m.newCutter(pairs)
+	if !m.takeWhole {
+		m.cut = m.newCutter(pairs)
+	}
 	return m, n.Err
 }
 
@@ -172,31 +177,24 @@ func (m *bpe) addMerges(pairs [][2]string) error {
 	return nil
 }
 
-// acceptBytes switches the model to words given as bytes, if its vocabulary has all 256 of them.
+// acceptBytes switches the model to words given as bytes. It refuses when a byte is not in the vocabulary and something
+// has to take its place.
 func (m *bpe) acceptBytes() bool {
 	if m.prefix != "" || m.suffix != "" {
 		return false
 	}
 	var ids [256]int32
 	for b, r := range prepare.ByteRunes() {
-		id, ok := m.ids[string(r)]
-		if !ok {
+		ids[b] = lookup(m.ids, string(r))
+		if ids[b] < 0 && (m.unkName != "" || m.byteFallback) {
 			return false
 		}
-		ids[b] = id
 	}
 	m.raw, m.bytes, m.cut = true, ids, cutter{}
-	if m.whole != nil {
-		m.whole = unmapKeys(m.whole)
-	}
 	return true
 }
 
 func (m *bpe) tokenize(x *encoder, p prepare.Piece) error {
-	if id, ok := m.whole[p.Text]; ok {
-		x.emit(id, p, 0, len(p.Text))
-		return nil
-	}
 	if !m.cut.on {
 		return m.word(x, p)
 	}
@@ -229,6 +227,12 @@ func (m *bpe) word(x *encoder, p prepare.Piece) error {
 }
 
 func (m *bpe) merge(x *encoder, p prepare.Piece) error {
+	if m.takeWhole {
+		if id, ok := m.wholeWord(x, p.Text); ok {
+			x.emit(id, p, 0, len(p.Text))
+			return nil
+		}
+	}
 	if err := m.symbols(x, p.Text); err != nil {
 		return err
 	}
@@ -245,12 +249,28 @@ func (m *bpe) merge(x *encoder, p prepare.Piece) error {
 	return nil
 }
 
+// wholeWord looks a word up as it stands.
+func (m *bpe) wholeWord(x *encoder, w string) (int32, bool) {
+	if len(w) > m.longest {
+		return 0, false
+	}
+	if !m.raw {
+		id, ok := m.ids[w]
+		return id, ok
+	}
+	x.buf = prepare.AppendMapped(x.buf[:0], w)
+	id, ok := m.ids[string(x.buf)]
+	return id, ok
+}
+
 // symbols splits a word into its first symbols.
 func (m *bpe) symbols(x *encoder, w string) error {
-	x.syms = x.syms[:0]
+	x.syms = slices.Grow(x.syms[:0], len(w))
 	if m.raw {
 		for i := range len(w) {
-			x.syms = append(x.syms, symbol{id: m.bytes[w[i]], start: int32(i), end: int32(i + 1)})
+			if id := m.bytes[w[i]]; id >= 0 {
+				x.syms = append(x.syms, symbol{id: id, start: int32(i), end: int32(i + 1)})
+			}
 		}
 		return nil
 	}
@@ -327,15 +347,4 @@ func (m *bpe) appendBytes(x *encoder, w string, a, b int) bool {
 		x.syms = append(x.syms, symbol{id: m.bytes[s[i]], start: at, end: at + 1})
 	}
 	return true
-}
-
-// unmapKeys returns a vocabulary by the bytes of its tokens.
-func unmapKeys(ids map[string]int32) map[string]int32 {
-	out := make(map[string]int32, len(ids))
-	for s, id := range ids {
-		if raw, ok := prepare.UnmapBytes(s); ok {
-			out[raw] = id
-		}
-	}
-	return out
 }

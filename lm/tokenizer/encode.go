@@ -86,6 +86,7 @@ type encoder struct {
 	track bool
 	syms  []symbol
 	heap  []uint64
+	buf   []byte
 	best  []pathNode
 	steps []func(prepare.Piece) error // steps[i] runs pre-tokenizer i and what follows; the last one is the model
 	cache wordCache

@@ -159,26 +159,28 @@ func (s prepend) Normalize(p Piece, track bool) (Piece, error) {
 // replace puts a fixed text in place of every match.
 type replace struct {
 	find finder
+	old  string // if the pattern is a text that is not empty: that text
 	with string
 }
 
 func newReplace(n *config.Node) Normalizer {
-	find, err := newFinder(n.Object("pattern"))
+	source := n.Object("pattern")
+	find, err := newFinder(source)
 	n.Fail(err, "pattern")
-	return &replace{find, n.Text("content", "")}
+	return &replace{find, source.Text("String", ""), n.Text("content", "")}
 }
 
 func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
 	e := edit(p, track)
-	if old, ok := r.find.(literal); ok && old != "" {
-		replaceAll(e, string(old), r.with)
+	if r.old != "" {
+		replaceAll(e, r.old, r.with)
 		return e.piece(), nil
 	}
-	search := r.find.over(p.Text)
-	defer search.Done()
+	find := r.find.over(p.Text)
+	defer find.done()
 	prev := 0
 	for from := 0; from <= len(p.Text); {
-		start, end, err := search.Find(from)
+		start, end, err := find.next(from)
 		if err != nil {
 			return p, err
 		}

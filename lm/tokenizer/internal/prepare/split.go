@@ -66,28 +66,37 @@ type finder interface {
 	over(s string) search
 }
 
-// search looks through one Text: find returns the next match at or after from, start < 0 for none. Done ends it.
-type search interface {
-	Find(from int) (start, end int, err error)
-	Done()
+// search looks through one text: with a function, or with a pattern's matcher.
+type search struct {
+	s       string
+	find    findFunc
+	matcher *pattern.Matcher
+}
+
+// next returns the next match at or after from; start < 0: none.
+func (f *search) next(from int) (start, end int, err error) {
+	if f.matcher != nil {
+		return f.matcher.Find(from)
+	}
+	start, end = f.find(f.s, from)
+	return start, end, nil
+}
+
+func (f *search) done() {
+	if f.matcher != nil {
+		f.matcher.Done()
+	}
 }
 
 // findFunc is a finder that cannot fail.
 type findFunc func(s string, from int) (start, end int)
 
-func (f findFunc) over(s string) search { return &funcSearch{f, s} }
+func (f findFunc) over(s string) search { return search{s: s, find: f} }
 
-type funcSearch struct {
-	f findFunc
-	s string
-}
+// regex is a finder for a compiled pattern.
+type regex struct{ pattern *pattern.Pattern }
 
-func (f *funcSearch) Find(from int) (int, int, error) {
-	start, end := f.f(f.s, from)
-	return start, end, nil
-}
-
-func (*funcSearch) Done() {}
+func (r regex) over(s string) search { return search{s: s, matcher: r.pattern.Over(s)} }
 
 // oneRune finds single characters.
 func oneRune(is func(rune) bool) finder {
@@ -160,11 +169,11 @@ type matchSplit struct {
 
 func (m *matchSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	j := joiner{piece: p, how: m.how, emit: emit}
-	search := m.find.over(p.Text)
-	defer search.Done()
+	find := m.find.over(p.Text)
+	defer find.done()
 	prev := 0
 	for from := 0; from <= len(p.Text); {
-		start, end, err := search.Find(from)
+		start, end, err := find.next(from)
 		if err != nil {
 			return err
 		}
@@ -290,8 +299,3 @@ func newFinder(n *config.Node) (finder, error) {
 	}
 	return nil, fmt.Errorf("%w: neither \"String\" nor \"Regex\"", config.ErrSyntax)
 }
-
-// regex is a finder for a compiled pattern.
-type regex struct{ pattern *pattern.Pattern }
-
-func (r regex) over(s string) search { return r.pattern.Over(s) }

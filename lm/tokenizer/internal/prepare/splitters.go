@@ -62,20 +62,18 @@ func newDelimiterSplit(n *config.Node) Splitter {
 	return &matchSplit{find: literal(string(n.Char("delimiter", ' '))), how: removed}
 }
 
-// literal finds a string; the empty one is never found.
-type literal string
-
-func (l literal) over(s string) search {
+// literal finds a text; the empty one is never found.
+func literal(text string) finder {
 	return findFunc(func(s string, from int) (int, int) {
 		i := -1
-		if l != "" {
-			i = strings.Index(s[from:], string(l))
+		if text != "" {
+			i = strings.Index(s[from:], text)
 		}
 		if i < 0 {
 			return -1, -1
 		}
-		return from + i, from + i + len(l)
-	}).over(s)
+		return from + i, from + i + len(text)
+	})
 }
 
 // fixedLength cuts every so many characters.
@@ -197,14 +195,37 @@ func (b *ByteLevel) Split(p Piece, track bool, emit func(Piece) error) error {
 		e.keep(0, len(p.Text))
 		p = e.piece()
 	}
-	if !b.Raw {
-		next := emit
-		emit = func(p Piece) error { return next(mapBytes(p, track)) }
-	}
-	if !b.regex {
+	if b.Raw {
+		if b.regex {
+			return scanSplit(scanGPT2).Split(p, track, emit)
+		}
 		return emit(p)
 	}
-	return scanSplit(scanGPT2).Split(p, track, emit)
+	return b.mapped(p, track, emit)
+}
+
+// mapped maps the whole piece and then cuts it where the pattern cuts the text before.
+func (b *ByteLevel) mapped(p Piece, track bool, emit func(Piece) error) error {
+	var ends []int
+	e := edit(p, track)
+	for i := 0; i < len(p.Text); {
+		end := len(p.Text)
+		if b.regex {
+			end = scanGPT2(p.Text, i)
+		}
+		e.mapBytes(i, end)
+		ends = append(ends, e.out.Len())
+		i = end
+	}
+	p = e.piece()
+	from := 0
+	for _, end := range ends {
+		if err := emit(p.Slice(from, end)); err != nil {
+			return err
+		}
+		from = end
+	}
+	return nil
 }
 
 // ByteRunes returns the printable character that stands for each byte in byte-level vocabularies: the byte itself
@@ -241,17 +262,40 @@ var runeBytes = func() (t [512]int16) {
 	return t
 }()
 
-// mapBytes writes every byte as its printable character.
+// AppendMapped appends the printable characters for the bytes of s.
+func AppendMapped(dst []byte, s string) []byte {
+	for i := range len(s) {
+		dst = append(dst, byteStrings[s[i]]...)
+	}
+	return dst
+}
+
+// mapBytes writes every byte of a piece as its printable character.
 func mapBytes(p Piece, track bool) Piece {
 	e := edit(p, track)
-	for i := 0; i < len(p.Text); {
-		n := chars.RuneLen(p.Text, i)
+	e.mapBytes(0, len(p.Text))
+	return e.piece()
+}
+
+// mapBytes writes the bytes [a, b) of the source as their printable characters.
+func (e *editor) mapBytes(a, b int) {
+	s := e.src.Text
+	for i := a; i < b; {
+		if s[i] > ' ' && s[i] < 0x7F && !e.track {
+			k := i + 1
+			for k < b && s[k] > ' ' && s[k] < 0x7F {
+				k++
+			}
+			e.keep(i, k)
+			i = k
+			continue
+		}
+		n := chars.RuneLen(s, i)
 		for k := i; k < i+n; k++ {
-			e.put(byteStrings[p.Text[k]], i, i+n)
+			e.put(byteStrings[s[k]], i, i+n)
 		}
 		i += n
 	}
-	return e.piece()
 }
 
 // UnmapBytes turns the printable characters of a token into bytes; false when one of them stands for none.
