@@ -80,95 +80,91 @@ DATA layers<>+576(SB)/8, $0x3f2000003f200000
 DATA layers<>+584(SB)/8, $0x3f2000003f200000
 DATA layers<>+592(SB)/8, $0x3f2000003f200000
 DATA layers<>+600(SB)/8, $0x3f2000003f200000
-DATA layers<>+608(SB)/8, $0x4000000040000000
-DATA layers<>+616(SB)/8, $0x4000000040000000
-DATA layers<>+624(SB)/8, $0x4000000040000000
-DATA layers<>+632(SB)/8, $0x4000000040000000
-DATA layers<>+640(SB)/8, $0xbf000000bf000000
-DATA layers<>+648(SB)/8, $0xbf000000bf000000
-DATA layers<>+656(SB)/8, $0xbf000000bf000000
-DATA layers<>+664(SB)/8, $0xbf000000bf000000
-DATA layers<>+672(SB)/8, $0x3dd9cb7d3dd9cb7d
-DATA layers<>+680(SB)/8, $0x3dd9cb7d3dd9cb7d
-DATA layers<>+688(SB)/8, $0x3dd9cb7d3dd9cb7d
-DATA layers<>+696(SB)/8, $0x3dd9cb7d3dd9cb7d
-DATA layers<>+704(SB)/8, $0xbe3fa18dbe3fa18d
-DATA layers<>+712(SB)/8, $0xbe3fa18dbe3fa18d
-DATA layers<>+720(SB)/8, $0xbe3fa18dbe3fa18d
-DATA layers<>+728(SB)/8, $0xbe3fa18dbe3fa18d
-DATA layers<>+736(SB)/8, $0x3e00e0333e00e033
-DATA layers<>+744(SB)/8, $0x3e00e0333e00e033
-DATA layers<>+752(SB)/8, $0x3e00e0333e00e033
-DATA layers<>+760(SB)/8, $0x3e00e0333e00e033
-DATA layers<>+768(SB)/8, $0xbd7c79a0bd7c79a0
-DATA layers<>+776(SB)/8, $0xbd7c79a0bd7c79a0
-DATA layers<>+784(SB)/8, $0xbd7c79a0bd7c79a0
-DATA layers<>+792(SB)/8, $0xbd7c79a0bd7c79a0
-DATA layers<>+800(SB)/8, $0x3c9c2f903c9c2f90
-DATA layers<>+808(SB)/8, $0x3c9c2f903c9c2f90
-DATA layers<>+816(SB)/8, $0x3c9c2f903c9c2f90
-DATA layers<>+824(SB)/8, $0x3c9c2f903c9c2f90
-DATA layers<>+832(SB)/8, $0xbacca6c4bacca6c4
-DATA layers<>+840(SB)/8, $0xbacca6c4bacca6c4
-DATA layers<>+848(SB)/8, $0xbacca6c4bacca6c4
-DATA layers<>+856(SB)/8, $0xbacca6c4bacca6c4
-DATA layers<>+864(SB)/8, $0xbab518d5bab518d5
-DATA layers<>+872(SB)/8, $0xbab518d5bab518d5
-DATA layers<>+880(SB)/8, $0xbab518d5bab518d5
-DATA layers<>+888(SB)/8, $0xbab518d5bab518d5
-DATA layers<>+896(SB)/8, $0x39cc65b439cc65b4
-DATA layers<>+904(SB)/8, $0x39cc65b439cc65b4
-DATA layers<>+912(SB)/8, $0x39cc65b439cc65b4
-DATA layers<>+920(SB)/8, $0x39cc65b439cc65b4
-DATA layers<>+928(SB)/8, $0x390c8813390c8813
-DATA layers<>+936(SB)/8, $0x390c8813390c8813
-DATA layers<>+944(SB)/8, $0x390c8813390c8813
-DATA layers<>+952(SB)/8, $0x390c8813390c8813
-DATA layers<>+960(SB)/8, $0xb8589cacb8589cac
-DATA layers<>+968(SB)/8, $0xb8589cacb8589cac
-DATA layers<>+976(SB)/8, $0xb8589cacb8589cac
-DATA layers<>+984(SB)/8, $0xb8589cacb8589cac
-DATA layers<>+992(SB)/8, $0xb7ad9e3bb7ad9e3b
-DATA layers<>+1000(SB)/8, $0xb7ad9e3bb7ad9e3b
-DATA layers<>+1008(SB)/8, $0xb7ad9e3bb7ad9e3b
-DATA layers<>+1016(SB)/8, $0xb7ad9e3bb7ad9e3b
-DATA layers<>+1024(SB)/8, $0x4060000040600000
-DATA layers<>+1032(SB)/8, $0x4060000040600000
-DATA layers<>+1040(SB)/8, $0x4060000040600000
-DATA layers<>+1048(SB)/8, $0x4060000040600000
-DATA layers<>+1056(SB)/8, $0x4168000041680000
-DATA layers<>+1064(SB)/8, $0x4168000041680000
-DATA layers<>+1072(SB)/8, $0x4168000041680000
-DATA layers<>+1080(SB)/8, $0x4168000041680000
-DATA layers<>+1088(SB)/8, $0xbfcc422abfcc422a
-DATA layers<>+1096(SB)/8, $0xbfcc422abfcc422a
-DATA layers<>+1104(SB)/8, $0xbfcc422abfcc422a
-DATA layers<>+1112(SB)/8, $0xbfcc422abfcc422a
-DATA layers<>+1120(SB)/8, $0xbd922279bd922279
-DATA layers<>+1128(SB)/8, $0xbd922279bd922279
-DATA layers<>+1136(SB)/8, $0xbd922279bd922279
-DATA layers<>+1144(SB)/8, $0xbd922279bd922279
-DATA layers<>+1152(SB)/8, $0xff800000ff800000
-DATA layers<>+1160(SB)/8, $0xff800000ff800000
-DATA layers<>+1168(SB)/8, $0xff800000ff800000
-DATA layers<>+1176(SB)/8, $0xff800000ff800000
-DATA layers<>+1184(SB)/8, $0x00007fff00007fff
-DATA layers<>+1192(SB)/8, $0x00007fff00007fff
-DATA layers<>+1200(SB)/8, $0x00007fff00007fff
-DATA layers<>+1208(SB)/8, $0x00007fff00007fff
-DATA layers<>+1216(SB)/8, $0x0000000100000001
-DATA layers<>+1224(SB)/8, $0x0000000100000001
-DATA layers<>+1232(SB)/8, $0x0000000100000001
-DATA layers<>+1240(SB)/8, $0x0000000100000001
-DATA layers<>+1248(SB)/8, $0x0000004000000040
-DATA layers<>+1256(SB)/8, $0x0000004000000040
-DATA layers<>+1264(SB)/8, $0x0000004000000040
-DATA layers<>+1272(SB)/8, $0x0000004000000040
-DATA layers<>+1280(SB)/8, $0x0000007f0000007f
-DATA layers<>+1288(SB)/8, $0x0000007f0000007f
-DATA layers<>+1296(SB)/8, $0x0000007f0000007f
-DATA layers<>+1304(SB)/8, $0x0000007f0000007f
-GLOBL layers<>(SB), RODATA|NOPTR, $1312
+DATA layers<>+608(SB)/8, $0xbf000000bf000000
+DATA layers<>+616(SB)/8, $0xbf000000bf000000
+DATA layers<>+624(SB)/8, $0xbf000000bf000000
+DATA layers<>+632(SB)/8, $0xbf000000bf000000
+DATA layers<>+640(SB)/8, $0x3dd9cb7d3dd9cb7d
+DATA layers<>+648(SB)/8, $0x3dd9cb7d3dd9cb7d
+DATA layers<>+656(SB)/8, $0x3dd9cb7d3dd9cb7d
+DATA layers<>+664(SB)/8, $0x3dd9cb7d3dd9cb7d
+DATA layers<>+672(SB)/8, $0xbe3fa18dbe3fa18d
+DATA layers<>+680(SB)/8, $0xbe3fa18dbe3fa18d
+DATA layers<>+688(SB)/8, $0xbe3fa18dbe3fa18d
+DATA layers<>+696(SB)/8, $0xbe3fa18dbe3fa18d
+DATA layers<>+704(SB)/8, $0x3e00e0333e00e033
+DATA layers<>+712(SB)/8, $0x3e00e0333e00e033
+DATA layers<>+720(SB)/8, $0x3e00e0333e00e033
+DATA layers<>+728(SB)/8, $0x3e00e0333e00e033
+DATA layers<>+736(SB)/8, $0xbd7c79a0bd7c79a0
+DATA layers<>+744(SB)/8, $0xbd7c79a0bd7c79a0
+DATA layers<>+752(SB)/8, $0xbd7c79a0bd7c79a0
+DATA layers<>+760(SB)/8, $0xbd7c79a0bd7c79a0
+DATA layers<>+768(SB)/8, $0x3c9c2f903c9c2f90
+DATA layers<>+776(SB)/8, $0x3c9c2f903c9c2f90
+DATA layers<>+784(SB)/8, $0x3c9c2f903c9c2f90
+DATA layers<>+792(SB)/8, $0x3c9c2f903c9c2f90
+DATA layers<>+800(SB)/8, $0xbacca6c4bacca6c4
+DATA layers<>+808(SB)/8, $0xbacca6c4bacca6c4
+DATA layers<>+816(SB)/8, $0xbacca6c4bacca6c4
+DATA layers<>+824(SB)/8, $0xbacca6c4bacca6c4
+DATA layers<>+832(SB)/8, $0xbab518d5bab518d5
+DATA layers<>+840(SB)/8, $0xbab518d5bab518d5
+DATA layers<>+848(SB)/8, $0xbab518d5bab518d5
+DATA layers<>+856(SB)/8, $0xbab518d5bab518d5
+DATA layers<>+864(SB)/8, $0x39cc65b439cc65b4
+DATA layers<>+872(SB)/8, $0x39cc65b439cc65b4
+DATA layers<>+880(SB)/8, $0x39cc65b439cc65b4
+DATA layers<>+888(SB)/8, $0x39cc65b439cc65b4
+DATA layers<>+896(SB)/8, $0x390c8813390c8813
+DATA layers<>+904(SB)/8, $0x390c8813390c8813
+DATA layers<>+912(SB)/8, $0x390c8813390c8813
+DATA layers<>+920(SB)/8, $0x390c8813390c8813
+DATA layers<>+928(SB)/8, $0xb8589cacb8589cac
+DATA layers<>+936(SB)/8, $0xb8589cacb8589cac
+DATA layers<>+944(SB)/8, $0xb8589cacb8589cac
+DATA layers<>+952(SB)/8, $0xb8589cacb8589cac
+DATA layers<>+960(SB)/8, $0xb7ad9e3bb7ad9e3b
+DATA layers<>+968(SB)/8, $0xb7ad9e3bb7ad9e3b
+DATA layers<>+976(SB)/8, $0xb7ad9e3bb7ad9e3b
+DATA layers<>+984(SB)/8, $0xb7ad9e3bb7ad9e3b
+DATA layers<>+992(SB)/8, $0x4060000040600000
+DATA layers<>+1000(SB)/8, $0x4060000040600000
+DATA layers<>+1008(SB)/8, $0x4060000040600000
+DATA layers<>+1016(SB)/8, $0x4060000040600000
+DATA layers<>+1024(SB)/8, $0x4168000041680000
+DATA layers<>+1032(SB)/8, $0x4168000041680000
+DATA layers<>+1040(SB)/8, $0x4168000041680000
+DATA layers<>+1048(SB)/8, $0x4168000041680000
+DATA layers<>+1056(SB)/8, $0xbfcc422abfcc422a
+DATA layers<>+1064(SB)/8, $0xbfcc422abfcc422a
+DATA layers<>+1072(SB)/8, $0xbfcc422abfcc422a
+DATA layers<>+1080(SB)/8, $0xbfcc422abfcc422a
+DATA layers<>+1088(SB)/8, $0xbd922279bd922279
+DATA layers<>+1096(SB)/8, $0xbd922279bd922279
+DATA layers<>+1104(SB)/8, $0xbd922279bd922279
+DATA layers<>+1112(SB)/8, $0xbd922279bd922279
+DATA layers<>+1120(SB)/8, $0xff800000ff800000
+DATA layers<>+1128(SB)/8, $0xff800000ff800000
+DATA layers<>+1136(SB)/8, $0xff800000ff800000
+DATA layers<>+1144(SB)/8, $0xff800000ff800000
+DATA layers<>+1152(SB)/8, $0x00007fff00007fff
+DATA layers<>+1160(SB)/8, $0x00007fff00007fff
+DATA layers<>+1168(SB)/8, $0x00007fff00007fff
+DATA layers<>+1176(SB)/8, $0x00007fff00007fff
+DATA layers<>+1184(SB)/8, $0x0000000100000001
+DATA layers<>+1192(SB)/8, $0x0000000100000001
+DATA layers<>+1200(SB)/8, $0x0000000100000001
+DATA layers<>+1208(SB)/8, $0x0000000100000001
+DATA layers<>+1216(SB)/8, $0x0000004000000040
+DATA layers<>+1224(SB)/8, $0x0000004000000040
+DATA layers<>+1232(SB)/8, $0x0000004000000040
+DATA layers<>+1240(SB)/8, $0x0000004000000040
+DATA layers<>+1248(SB)/8, $0x0000007f0000007f
+DATA layers<>+1256(SB)/8, $0x0000007f0000007f
+DATA layers<>+1264(SB)/8, $0x0000007f0000007f
+DATA layers<>+1272(SB)/8, $0x0000007f0000007f
+GLOBL layers<>(SB), RODATA|NOPTR, $1280
 
 // The eight words from 8 - n on have the first n bits set.
 DATA masks<>+0(SB)/8, $-1
@@ -215,7 +211,7 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -253,7 +249,7 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -294,7 +290,7 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -335,7 +331,7 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -356,13 +352,13 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS layers<>+192(SB), Y13
-	VBROADCASTSS layers<>+1056(SB), Y14
+	VBROADCASTSS layers<>+1024(SB), Y14
 	SUBQ $8, CX
 	JLT tail2
 loop1:
 	VMOVUPS (SI), Y0
 	VMULPS Y0, Y0, Y1
-	VMULPS layers<>+640(SB), Y1, Y1
+	VMULPS layers<>+608(SB), Y1, Y1
 	VCMPPS $5, Y13, Y1, Y4
 	VMAXPS Y1, Y13, Y1
 	VMULPS layers<>+96(SB), Y1, Y2
@@ -377,18 +373,17 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VANDPS Y4, Y1, Y1
 	VANDPS layers<>+64(SB), Y0, Y2
 	VMINPS Y2, Y14, Y2
-	VADDPS layers<>+1024(SB), Y2, Y3
-	VBROADCASTSS layers<>+1024(SB), Y4
+	VADDPS layers<>+992(SB), Y2, Y3
+	VBROADCASTSS layers<>+992(SB), Y4
 	VSUBPS Y4, Y2, Y2
 	VDIVPS Y3, Y2, Y2
-	VBROADCASTSS layers<>+992(SB), Y3
-	VFMADD213PS layers<>+960(SB), Y2, Y3
+	VBROADCASTSS layers<>+960(SB), Y3
 	VFMADD213PS layers<>+928(SB), Y2, Y3
 	VFMADD213PS layers<>+896(SB), Y2, Y3
 	VFMADD213PS layers<>+864(SB), Y2, Y3
@@ -398,6 +393,7 @@ loop1:
 	VFMADD213PS layers<>+736(SB), Y2, Y3
 	VFMADD213PS layers<>+704(SB), Y2, Y3
 	VFMADD213PS layers<>+672(SB), Y2, Y3
+	VFMADD213PS layers<>+640(SB), Y2, Y3
 	VMULPS Y3, Y1, Y1
 	VBROADCASTSS layers<>+0(SB), Y2
 	VSUBPS Y1, Y2, Y2
@@ -418,7 +414,7 @@ tail2:
 	VMOVUPS (AX), Y15
 	VMASKMOVPS (SI), Y15, Y0
 	VMULPS Y0, Y0, Y1
-	VMULPS layers<>+640(SB), Y1, Y1
+	VMULPS layers<>+608(SB), Y1, Y1
 	VCMPPS $5, Y13, Y1, Y4
 	VMAXPS Y1, Y13, Y1
 	VMULPS layers<>+96(SB), Y1, Y2
@@ -433,18 +429,17 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VANDPS Y4, Y1, Y1
 	VANDPS layers<>+64(SB), Y0, Y2
 	VMINPS Y2, Y14, Y2
-	VADDPS layers<>+1024(SB), Y2, Y3
-	VBROADCASTSS layers<>+1024(SB), Y4
+	VADDPS layers<>+992(SB), Y2, Y3
+	VBROADCASTSS layers<>+992(SB), Y4
 	VSUBPS Y4, Y2, Y2
 	VDIVPS Y3, Y2, Y2
-	VBROADCASTSS layers<>+992(SB), Y3
-	VFMADD213PS layers<>+960(SB), Y2, Y3
+	VBROADCASTSS layers<>+960(SB), Y3
 	VFMADD213PS layers<>+928(SB), Y2, Y3
 	VFMADD213PS layers<>+896(SB), Y2, Y3
 	VFMADD213PS layers<>+864(SB), Y2, Y3
@@ -454,6 +449,7 @@ tail2:
 	VFMADD213PS layers<>+736(SB), Y2, Y3
 	VFMADD213PS layers<>+704(SB), Y2, Y3
 	VFMADD213PS layers<>+672(SB), Y2, Y3
+	VFMADD213PS layers<>+640(SB), Y2, Y3
 	VMULPS Y3, Y1, Y1
 	VBROADCASTSS layers<>+0(SB), Y2
 	VSUBPS Y1, Y2, Y2
@@ -471,13 +467,13 @@ TEXT ·geluGateAVX2(SB), NOSPLIT, $0-72
 	MOVQ u_base+48(FP), DX
 	MOVQ dst_len+8(FP), CX
 	VBROADCASTSS layers<>+192(SB), Y13
-	VBROADCASTSS layers<>+1056(SB), Y14
+	VBROADCASTSS layers<>+1024(SB), Y14
 	SUBQ $8, CX
 	JLT tail2
 loop1:
 	VMOVUPS (SI), Y0
 	VMULPS Y0, Y0, Y1
-	VMULPS layers<>+640(SB), Y1, Y1
+	VMULPS layers<>+608(SB), Y1, Y1
 	VCMPPS $5, Y13, Y1, Y4
 	VMAXPS Y1, Y13, Y1
 	VMULPS layers<>+96(SB), Y1, Y2
@@ -492,18 +488,17 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VANDPS Y4, Y1, Y1
 	VANDPS layers<>+64(SB), Y0, Y2
 	VMINPS Y2, Y14, Y2
-	VADDPS layers<>+1024(SB), Y2, Y3
-	VBROADCASTSS layers<>+1024(SB), Y4
+	VADDPS layers<>+992(SB), Y2, Y3
+	VBROADCASTSS layers<>+992(SB), Y4
 	VSUBPS Y4, Y2, Y2
 	VDIVPS Y3, Y2, Y2
-	VBROADCASTSS layers<>+992(SB), Y3
-	VFMADD213PS layers<>+960(SB), Y2, Y3
+	VBROADCASTSS layers<>+960(SB), Y3
 	VFMADD213PS layers<>+928(SB), Y2, Y3
 	VFMADD213PS layers<>+896(SB), Y2, Y3
 	VFMADD213PS layers<>+864(SB), Y2, Y3
@@ -513,6 +508,7 @@ loop1:
 	VFMADD213PS layers<>+736(SB), Y2, Y3
 	VFMADD213PS layers<>+704(SB), Y2, Y3
 	VFMADD213PS layers<>+672(SB), Y2, Y3
+	VFMADD213PS layers<>+640(SB), Y2, Y3
 	VMULPS Y3, Y1, Y1
 	VBROADCASTSS layers<>+0(SB), Y2
 	VSUBPS Y1, Y2, Y2
@@ -536,7 +532,7 @@ tail2:
 	VMOVUPS (AX), Y15
 	VMASKMOVPS (SI), Y15, Y0
 	VMULPS Y0, Y0, Y1
-	VMULPS layers<>+640(SB), Y1, Y1
+	VMULPS layers<>+608(SB), Y1, Y1
 	VCMPPS $5, Y13, Y1, Y4
 	VMAXPS Y1, Y13, Y1
 	VMULPS layers<>+96(SB), Y1, Y2
@@ -551,18 +547,17 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VANDPS Y4, Y1, Y1
 	VANDPS layers<>+64(SB), Y0, Y2
 	VMINPS Y2, Y14, Y2
-	VADDPS layers<>+1024(SB), Y2, Y3
-	VBROADCASTSS layers<>+1024(SB), Y4
+	VADDPS layers<>+992(SB), Y2, Y3
+	VBROADCASTSS layers<>+992(SB), Y4
 	VSUBPS Y4, Y2, Y2
 	VDIVPS Y3, Y2, Y2
-	VBROADCASTSS layers<>+992(SB), Y3
-	VFMADD213PS layers<>+960(SB), Y2, Y3
+	VBROADCASTSS layers<>+960(SB), Y3
 	VFMADD213PS layers<>+928(SB), Y2, Y3
 	VFMADD213PS layers<>+896(SB), Y2, Y3
 	VFMADD213PS layers<>+864(SB), Y2, Y3
@@ -572,6 +567,7 @@ tail2:
 	VFMADD213PS layers<>+736(SB), Y2, Y3
 	VFMADD213PS layers<>+704(SB), Y2, Y3
 	VFMADD213PS layers<>+672(SB), Y2, Y3
+	VFMADD213PS layers<>+640(SB), Y2, Y3
 	VMULPS Y3, Y1, Y1
 	VBROADCASTSS layers<>+0(SB), Y2
 	VSUBPS Y1, Y2, Y2
@@ -596,8 +592,8 @@ TEXT ·geluTanhAVX2(SB), NOSPLIT, $0-48
 loop1:
 	VMOVUPS (SI), Y0
 	VMULPS Y0, Y0, Y2
-	VBROADCASTSS layers<>+1120(SB), Y1
-	VFMADD213PS layers<>+1088(SB), Y2, Y1
+	VBROADCASTSS layers<>+1088(SB), Y1
+	VFMADD213PS layers<>+1056(SB), Y2, Y1
 	VMULPS Y0, Y1, Y1
 	VCMPPS $10, Y14, Y1, Y4
 	VMINPS Y1, Y14, Y1
@@ -614,7 +610,7 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -637,8 +633,8 @@ tail2:
 	VMOVUPS (AX), Y15
 	VMASKMOVPS (SI), Y15, Y0
 	VMULPS Y0, Y0, Y2
-	VBROADCASTSS layers<>+1120(SB), Y1
-	VFMADD213PS layers<>+1088(SB), Y2, Y1
+	VBROADCASTSS layers<>+1088(SB), Y1
+	VFMADD213PS layers<>+1056(SB), Y2, Y1
 	VMULPS Y0, Y1, Y1
 	VCMPPS $10, Y14, Y1, Y4
 	VMINPS Y1, Y14, Y1
@@ -655,7 +651,7 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -681,8 +677,8 @@ TEXT ·geluTanhGateAVX2(SB), NOSPLIT, $0-72
 loop1:
 	VMOVUPS (SI), Y0
 	VMULPS Y0, Y0, Y2
-	VBROADCASTSS layers<>+1120(SB), Y1
-	VFMADD213PS layers<>+1088(SB), Y2, Y1
+	VBROADCASTSS layers<>+1088(SB), Y1
+	VFMADD213PS layers<>+1056(SB), Y2, Y1
 	VMULPS Y0, Y1, Y1
 	VCMPPS $10, Y14, Y1, Y4
 	VMINPS Y1, Y14, Y1
@@ -699,7 +695,7 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -725,8 +721,8 @@ tail2:
 	VMOVUPS (AX), Y15
 	VMASKMOVPS (SI), Y15, Y0
 	VMULPS Y0, Y0, Y2
-	VBROADCASTSS layers<>+1120(SB), Y1
-	VFMADD213PS layers<>+1088(SB), Y2, Y1
+	VBROADCASTSS layers<>+1088(SB), Y1
+	VFMADD213PS layers<>+1056(SB), Y2, Y1
 	VMULPS Y0, Y1, Y1
 	VCMPPS $10, Y14, Y1, Y4
 	VMINPS Y1, Y14, Y1
@@ -743,7 +739,7 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VFMADD213PS layers<>+0(SB), Y1, Y3
 	VCVTPS2DQ Y2, Y2
-	VPADDD layers<>+1280(SB), Y2, Y2
+	VPADDD layers<>+1248(SB), Y2, Y2
 	VPSLLD $23, Y2, Y2
 	VMULPS Y2, Y3, Y1
 	VADDPS layers<>+0(SB), Y1, Y1
@@ -856,14 +852,15 @@ loop1:
 	VFMADD213PS layers<>+0(SB), Y2, Y4
 	VFMADD213PS layers<>+0(SB), Y2, Y4
 	VCVTPS2DQ Y3, Y3
-	VPADDD layers<>+1280(SB), Y3, Y3
+	VPADDD layers<>+1248(SB), Y3, Y3
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y4, Y2
 	VANDPS Y5, Y2, Y2
+	VADDPS Y2, Y2, Y3
 	VADDPS layers<>+0(SB), Y2, Y2
-	VBROADCASTSS layers<>+608(SB), Y3
 	VDIVPS Y2, Y3, Y3
-	VSUBPS layers<>+0(SB), Y3, Y2
+	VBROADCASTSS layers<>+0(SB), Y2
+	VSUBPS Y3, Y2, Y2
 	VANDPS layers<>+32(SB), Y0, Y3
 	VORPS Y3, Y2, Y2
 	VMULPS Y0, Y0, Y3
@@ -910,14 +907,15 @@ tail2:
 	VFMADD213PS layers<>+0(SB), Y2, Y4
 	VFMADD213PS layers<>+0(SB), Y2, Y4
 	VCVTPS2DQ Y3, Y3
-	VPADDD layers<>+1280(SB), Y3, Y3
+	VPADDD layers<>+1248(SB), Y3, Y3
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y4, Y2
 	VANDPS Y5, Y2, Y2
+	VADDPS Y2, Y2, Y3
 	VADDPS layers<>+0(SB), Y2, Y2
-	VBROADCASTSS layers<>+608(SB), Y3
 	VDIVPS Y2, Y3, Y3
-	VSUBPS layers<>+0(SB), Y3, Y2
+	VBROADCASTSS layers<>+0(SB), Y2
+	VSUBPS Y3, Y2, Y2
 	VANDPS layers<>+32(SB), Y0, Y3
 	VORPS Y3, Y2, Y2
 	VMULPS Y0, Y0, Y3
@@ -1186,9 +1184,9 @@ TEXT ·narrowRowBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
 	MOVQ x_base+24(FP), SI
 	MOVQ dst_len+8(FP), CX
-	VBROADCASTSS layers<>+1184(SB), Y5
-	VBROADCASTSS layers<>+1216(SB), Y6
-	VBROADCASTSS layers<>+1248(SB), Y7
+	VBROADCASTSS layers<>+1152(SB), Y5
+	VBROADCASTSS layers<>+1184(SB), Y6
+	VBROADCASTSS layers<>+1216(SB), Y7
 	SUBQ $8, CX
 	JLT tail2
 loop1:
@@ -1366,10 +1364,10 @@ done3:
 TEXT ·topAVX2(SB), NOSPLIT, $0-28
 	MOVQ x_base+0(FP), SI
 	MOVQ x_len+8(FP), CX
-	VBROADCASTSS layers<>+1152(SB), Y8
-	VBROADCASTSS layers<>+1152(SB), Y9
-	VBROADCASTSS layers<>+1152(SB), Y10
-	VBROADCASTSS layers<>+1152(SB), Y11
+	VBROADCASTSS layers<>+1120(SB), Y8
+	VBROADCASTSS layers<>+1120(SB), Y9
+	VBROADCASTSS layers<>+1120(SB), Y10
+	VBROADCASTSS layers<>+1120(SB), Y11
 	SUBQ $32, CX
 	JLT rest2
 four1:
@@ -1403,7 +1401,7 @@ tail4:
 	SHRQ $2, CX
 	VMOVUPS (AX), Y15
 	VMASKMOVPS (SI), Y15, Y0
-	VBROADCASTSS layers<>+1152(SB), Y1
+	VBROADCASTSS layers<>+1120(SB), Y1
 	VBLENDVPS Y15, Y0, Y1, Y0
 	VMAXPS Y8, Y0, Y8
 done5:
@@ -1448,7 +1446,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1472,7 +1470,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1496,7 +1494,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1520,7 +1518,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1558,7 +1556,7 @@ loop3:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1598,7 +1596,7 @@ tail4:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1648,7 +1646,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1670,7 +1668,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1692,7 +1690,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1714,7 +1712,7 @@ four1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1750,7 +1748,7 @@ loop3:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -1788,7 +1786,7 @@ tail4:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -2395,7 +2393,7 @@ TEXT ·laneMaskAVX2(SB), NOSPLIT, $0-80
 	VMOVUPS 32(DX), Y13
 	VMOVUPS 64(SI), Y11
 	VMOVUPS 64(DX), Y14
-	VBROADCASTSS layers<>+1152(SB), Y7
+	VBROADCASTSS layers<>+1120(SB), Y7
 loop1:
 	VPCMPGTD Y8, Y12, Y0
 	VPCMPGTD Y8, Y9, Y1
@@ -2415,7 +2413,7 @@ loop1:
 	VMOVUPS 64(DI), Y1
 	VBLENDVPS Y0, Y1, Y7, Y1
 	VMOVUPS Y1, 64(DI)
-	VPADDD layers<>+1216(SB), Y8, Y8
+	VPADDD layers<>+1184(SB), Y8, Y8
 	ADDQ $96, DI
 	CMPQ DI, R8
 	JLT loop1
@@ -2441,7 +2439,7 @@ highest1:
 	CMPQ AX, R8
 	JLT highest1
 	VMOVUPS Y8, (SI)
-	VBROADCASTSS layers<>+1152(SB), Y0
+	VBROADCASTSS layers<>+1120(SB), Y0
 	VCMPPS $4, Y0, Y8, Y0
 	VANDPS Y0, Y8, Y9
 	VSUBPS Y9, Y7, Y0
@@ -2459,7 +2457,7 @@ highest1:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -2484,7 +2482,7 @@ exps2:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -2505,7 +2503,7 @@ highest3:
 	CMPQ AX, R8
 	JLT highest3
 	VMOVUPS Y8, 32(SI)
-	VBROADCASTSS layers<>+1152(SB), Y0
+	VBROADCASTSS layers<>+1120(SB), Y0
 	VCMPPS $4, Y0, Y8, Y0
 	VANDPS Y0, Y8, Y9
 	VSUBPS Y9, Y7, Y0
@@ -2523,7 +2521,7 @@ highest3:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -2548,7 +2546,7 @@ exps4:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -2569,7 +2567,7 @@ highest5:
 	CMPQ AX, R8
 	JLT highest5
 	VMOVUPS Y8, 64(SI)
-	VBROADCASTSS layers<>+1152(SB), Y0
+	VBROADCASTSS layers<>+1120(SB), Y0
 	VCMPPS $4, Y0, Y8, Y0
 	VANDPS Y0, Y8, Y9
 	VSUBPS Y9, Y7, Y0
@@ -2587,7 +2585,7 @@ highest5:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0
@@ -2612,7 +2610,7 @@ exps6:
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VFMADD213PS layers<>+0(SB), Y0, Y2
 	VCVTPS2DQ Y1, Y1
-	VPADDD layers<>+1280(SB), Y1, Y1
+	VPADDD layers<>+1248(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y2, Y0
 	VANDPS Y3, Y0, Y0

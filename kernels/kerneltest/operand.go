@@ -181,15 +181,15 @@ func (r *run) checkEach(o *operand, tol func(i, j int) tolerance) {
 				}
 				continue
 			}
-			if a, b := get(g, at), get(w, at); !close(a, b, tol(i, j)) {
+			if a, b := get(g, at), get(w, at); !near(a, b, tol(i, j)) {
 				r.fatalf("element (%d, %d) of [%d, %d] is %v, want %v (off by %.3g)", i, j, o.dev.Rows, o.dev.Cols, a, b, a-b)
 			}
 		}
 	}
 }
 
-// close reports whether got is near want; a non-finite want allows any non-finite value unless tol is exact.
-func close(got, want float64, tol tolerance) bool {
+// near reports whether got is near want; a non-finite want allows any non-finite value unless tol is exact.
+func near(got, want float64, tol tolerance) bool {
 	switch {
 	case math.IsNaN(want) && tol == exact:
 		return math.IsNaN(got)

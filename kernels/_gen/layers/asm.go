@@ -161,7 +161,6 @@ var list = []constant{
 	{"t3", 0x3cac0247},
 	{"t4", 0xbbc7c6f2},
 	{"tanhsmall", float(0.625)},
-	{"two", float(2)},
 	{"minushalf", float(-0.5)},
 	{"g0", 0x3dd9cb7d},
 	{"g1", 0xbe3fa18d},

@@ -147,16 +147,17 @@ func gelu(f *file) {
 	f.op("VMULPS {2}, {0}, {0}")
 }
 
-// tanh replaces register 0: x + x³·P(x²) below 0.625, 2/(exp(-2|x|) + 1) - 1 with the sign of x above.
+// tanh replaces register 0: x + x³·P(x²) below 0.625, 1 - 2e/(1 + e) with e = exp(-2|x|) and the sign of x above.
 func tanh(f *file) {
 	f.opc("VANDPS", "magnitude", "{0}, {1}")
 	f.op("VADDPS {1}, {1}, {2}")
 	f.opc("VXORPS", "sign", "{2}, {2}")
 	f.expNegative(2, lowLimit, 3, 4, 5)
+	f.op("VADDPS {2}, {2}, {3}")
 	f.opc("VADDPS", "one", "{2}, {2}")
-	f.set("two", 3)
 	f.divide(3, 2, 4, 5)
-	f.opc("VSUBPS", "one", "{3}, {2}")
+	f.set("one", 2)
+	f.op("VSUBPS {3}, {2}, {2}")
 	f.opc("VANDPS", "sign", "{0}, {3}")
 	f.op("VORPS {3}, {2}, {2}")
 	f.op("VMULPS {0}, {0}, {3}")
