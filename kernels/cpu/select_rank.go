@@ -14,6 +14,7 @@ const (
 	rowSlack     = 2       // distance of the guessed bounds from the rank, in sampled keys
 	matrixSample = 1 << 13 // keys sampled to guess where a rank lies in a matrix
 	matrixSlack  = 192     // four standard deviations at the median
+	maxKept      = 1 << 22 // keys of a pass that are kept: with their copies less than 200 MiB, however large the matrix
 )
 
 // nth returns the key of rank (0-based, ascending) and how many keys lie below it. a and b are scratch of the length of
@@ -79,8 +80,8 @@ func around(sample []int32, rank, n, slack int, lo, hi int32) (from, to int32) {
 func midKey(lo, hi int32) int32 { return int32((int64(lo) + int64(hi)) >> 1) }
 
 // threshold returns the key of the given rank in the whole matrix: one pass that keeps the few keys near the place a
-// sample points at, and a selection among those. When more than an eighth lies there, or the sample misled, further
-// passes halve the range.
+// sample points at, and a selection among those. When more than an eighth, or than maxKept, lie
+// there, or the sample misled, further passes halve the range.
 func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 	lo, hi := int32(math.MinInt32), int32(math.MaxInt32)
 	from, to := around(sampleKeys(src, m.Rows, m.Cols, matrixSample), rank, m.Len(), matrixSlack, lo, hi)
@@ -115,7 +116,7 @@ type swept struct {
 func (s selector) sweep(src keySource, m kernels.Mat, from, to int32) swept {
 	g := tiling(m, keyChunk)
 	parts := make([]swept, g.count())
-	limit := int64(max(tileSize, m.Len()/8))
+	limit := int64(max(tileSize, min(m.Len()/8, maxKept)))
 	var total atomic.Int64
 	s.dev.parallel(len(parts), func(p int) {
 		scratch := borrowKeys(2 * (keyChunk + keyPad))
