@@ -30,8 +30,13 @@
 //
 // # Memory and interruption
 //
-// A metric without statistics needs no calibration data and never holds more than one matrix with its mask; with
+// A metric without statistics needs no calibration data. With Options.Out it holds one matrix at a time, at its peak twice:
+// as mapped and as copied, then the copy, its mask (a byte a weight) and up to 200 MiB of scratch. That stays below 1 GiB for
+// models whose largest matrix is below 470 MB, which is Llama of 70B in BF16, whatever the size of the checkpoint. With
 // statistics, one block and the activations of all calibration tokens (4 bytes · tokens · hidden size) are held, besides
-// what runs at a time. With Options.Out finished matrices go to disk at once; after an interruption at any point, the same
-// call with a resumed saver gives the same bytes.
+// what a batch needs while it runs.
+//
+// With Options.Out finished matrices go to disk at once: one by one without statistics, block by block with them. After
+// an interruption at any point, the same call with a resumed saver gives the same bytes; finished blocks are read back,
+// and only run, not measured, again.
 package prune

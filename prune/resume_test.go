@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
@@ -145,5 +146,41 @@ func TestResumeOfAnotherJobIsRefused(t *testing.T) {
 	}
 	if r, err := resumable(ctx, m, dir, "magnitude", false, Events{}); err != nil || r.Total.Restored != 0 {
 		t.Errorf("starting over: %v", err)
+	}
+}
+
+// Killed from outside at whatever moment, run after run, a job that is resumed ends with the same bytes; and resuming one
+// that is complete changes nothing.
+func TestResumeAfterKillAtAnyMoment(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := t.TempDir()
+	if _, err := resumable(ctx, load(t, llama(6).write(t, filepath.Join(whole, "in"), nil), 1, lm.Options{}), whole, "wanda", false, Events{}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	in := llama(6).write(t, filepath.Join(dir, "in"), nil)
+	for run := range 12 {
+		cmd := exec.Command(exe, "-test.run=^$")
+		cmd.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_METRIC=wanda")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		kill := time.AfterFunc(time.Duration(15+6*run)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		kill.Stop()
+	}
+	for range 2 {
+		if _, err := resumable(ctx, load(t, in, 2, lm.Options{}), dir, "wanda", true, Events{}); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(contents(t, filepath.Join(whole, "out")), contents(t, filepath.Join(dir, "out"))) {
+			t.Error("the resumed output differs from the uninterrupted one")
+		}
+		if !maps.Equal(tensorsOf(t, filepath.Join(whole, "masks.safetensors")), tensorsOf(t, filepath.Join(dir, "masks.safetensors"))) {
+			t.Error("the resumed masks differ from the uninterrupted ones")
+		}
 	}
 }

@@ -46,9 +46,13 @@ const (
 
 // Tokenizer is what windows need of one; *tokenizer.Tokenizer has it.
 type Tokenizer interface {
+	// Encode returns the ids of a text.
 	Encode(text string, o tokenizer.EncodeOptions) ([]int32, error)
+	// BOS is the token that begins a text, false if there is none.
 	BOS() (id int32, ok bool)
+	// EOS is the token that ends a text, false if there is none.
 	EOS() (id int32, ok bool)
+	// VocabSize is one more than the highest id.
 	VocabSize() int
 }
 
