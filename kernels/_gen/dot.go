@@ -5,7 +5,7 @@ import "fmt"
 // dotShape is one kernel of the skinny products: four rows of w against rows rows of x.
 type dotShape struct {
 	isa  widenISA
-	typ  string // element type of w
+	typ  string // element type of w; "Pair" is bfloat16 with x in bfloat16 too
 	rows int
 }
 
@@ -13,7 +13,21 @@ const dotW = 4
 
 func (s dotShape) name() string { return fmt.Sprintf("dot%s%sx%d", s.typ, s.isa.name, s.rows) }
 
-func (s dotShape) elem() int { return map[string]int{"F32": 4, "BF16": 2, "F16": 2}[s.typ] }
+// perReg is the elements of w that one register takes.
+func (s dotShape) perReg() int {
+	if s.typ == "Pair" {
+		return 2 * s.isa.lanes
+	}
+	return s.isa.lanes
+}
+
+// wBytes is the size of perReg elements of w; those of x always fill a register.
+func (s dotShape) wBytes() int {
+	if s.typ == "F32" {
+		return s.perReg() * 4
+	}
+	return s.perReg() * 2
+}
 
 func (s dotShape) acc(w, x int) int { return w*s.rows + x }
 
@@ -28,6 +42,9 @@ func writeDot(f *file) {
 		}
 		writeAxpy(f, avx512Widen, typ)
 		writeAxpy(f, avx2Widen, typ)
+	}
+	for rows := 1; rows <= 4; rows++ {
+		dotShape{avx512Widen, "Pair", rows}.write(f)
 	}
 }
 
@@ -77,7 +94,7 @@ func (s dotShape) tailMask(f *file) {
 	f.op("MOVQ $1, R12")
 	f.op("SHLQ CX, R12")
 	f.op("DECQ R12")
-	f.op("KMOVW R12, K1")
+	f.op("KMOVD R12, K1")
 	f.op("MOVQ R13, CX")
 	f.op("MOVQ BX, R13")
 }
@@ -90,7 +107,7 @@ func (s dotShape) loop(f *file) {
 		unroll = 2
 	}
 	label := func(l string) { f.label("%s", l) }
-	f.op("SHRQ $%d, CX", map[int]int{16: 4, 8: 3}[s.isa.lanes])
+	f.op("SHRQ $%d, CX", map[int]int{32: 5, 16: 4, 8: 3}[s.perReg()])
 	if unroll == 2 {
 		label("twice")
 		f.op("SUBQ $2, CX")
@@ -136,7 +153,7 @@ func (s dotShape) loop(f *file) {
 func (s dotShape) advance(f *file, rows []string, regs int) {
 	f.op("ADDQ $%d, AX", regs*s.isa.lanes*4)
 	for _, r := range rows {
-		f.op("ADDQ $%d, %s", regs*s.isa.lanes*s.elem(), r)
+		f.op("ADDQ $%d, %s", regs*s.wBytes(), r)
 	}
 }
 
@@ -144,18 +161,21 @@ func (s dotShape) advance(f *file, rows []string, regs int) {
 func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 	z, w, x := s.isa.reg, s.accs(), s.accs()+1
 	index := []string{"", "(SI*1)", "(SI*2)", "(BX*1)"}
-	mask := ""
+	load, mask := "VMOVUPS", ""
 	if masked {
-		mask = "K1, "
+		load, mask = "VMOVUPS.Z", "K1, "
+	}
+	if masked && s.typ == "Pair" {
+		load = "VMOVDQU16.Z"
 	}
 	for i := range s.rows {
-		f.op("VMOVUPS%s %d(AX)%s, %s%s%d", map[bool]string{true: ".Z", false: ""}[masked], u*s.isa.lanes*4, index[i], mask, z, x+i)
+		f.op("%s %d(AX)%s, %s%s%d", load, u*s.isa.lanes*4, index[i], mask, z, x+i)
 	}
 	for r, row := range rows {
-		from := fmt.Sprintf("%d(%s)", u*s.isa.lanes*s.elem(), row)
+		from := fmt.Sprintf("%d(%s)", u*s.wBytes(), row)
 		switch {
-		case s.typ == "F32":
-			f.op("VMOVUPS%s %s, %s%s%d", map[bool]string{true: ".Z", false: ""}[masked], from, mask, z, w)
+		case s.typ == "F32" || s.typ == "Pair":
+			f.op("%s %s, %s%s%d", load, from, mask, z, w)
 		case masked:
 			f.op("VMOVDQU16.Z %s, K1, Y%d", from, w)
 			s.isa.load(f, s.typ, fmt.Sprintf("Y%d", w), w)
@@ -163,7 +183,12 @@ func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 			s.isa.load(f, s.typ, from, w)
 		}
 		for i := range s.rows {
-			f.op("VFMADD231PS %s%d, %s%d, %s%d", z, x+i, z, w, z, s.acc(r, i)+u*dotW)
+			acc := s.acc(r, i) + u*dotW
+			if s.typ == "Pair" {
+				f.bytes(dpbf16(acc, w, x+i), "VDPBF16PS Z%d, Z%d, Z%d", x+i, w, acc)
+				continue
+			}
+			f.op("VFMADD231PS %s%d, %s%d, %s%d", z, x+i, z, w, z, acc)
 		}
 	}
 }
@@ -193,7 +218,6 @@ func (s dotShape) reduce(f *file) {
 
 // writeAxpy writes the kernel of the skinny product with w in [k, n] order: four rows of w added to one row of sums.
 func writeAxpy(f *file, isa widenISA, typ string) {
-	elem := dotShape{typ: typ}.elem()
 	f.doc(`func axpy%s%s(a *axpyArgs)
 
 a.sum[j] += Σ_r a.scale[r]·w[r][j] for 4 rows of w and a.n columns, a multiple of %d greater than 0.`, typ, isa.name, isa.lanes)
@@ -225,7 +249,7 @@ a.sum[j] += Σ_r a.scale[r]·w[r][j] for 4 rows of w and a.n columns, a multiple
 	f.op("VMOVUPS %s0, (AX)", isa.reg)
 	f.op("ADDQ $%d, AX", isa.lanes*4)
 	for _, r := range rows {
-		f.op("ADDQ $%d, %s", isa.lanes*elem, r)
+		f.op("ADDQ $%d, %s", dotShape{isa: isa, typ: typ}.wBytes(), r)
 	}
 	f.op("SUBQ $%d, CX", isa.lanes)
 	f.op("JNZ loop")

@@ -1,7 +1,19 @@
 package main
 
-// writePeak writes the two kernels that measure the machine: arithmetic without memory, and reading without arithmetic.
+// writePeak writes the two kernels that measure the machine, arithmetic without memory and reading without arithmetic, and the
+// question who made it.
 func writePeak(f *file) {
+	f.doc(`func vendorID() (b, d, c uint32)
+
+The processor's vendor: the registers BX, DX and CX after CPUID with AX = 0.`)
+	f.raw("TEXT ·vendorID(SB), NOSPLIT, $0-12")
+	f.op("XORL AX, AX")
+	f.op("XORL CX, CX")
+	f.op("CPUID")
+	f.op("MOVL BX, b+0(FP)")
+	f.op("MOVL DX, d+4(FP)")
+	f.op("MOVL CX, c+8(FP)")
+	f.op("RET")
 	for _, p := range []struct {
 		name, reg, zero string
 		accs            int

@@ -10,6 +10,16 @@ func detect(disable string) features {
 	f := features{avx2: x.HasAVX2 && x.HasFMA && x.HasF16C}
 	f.avx512 = f.avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
 	f.avx512bf16 = f.avx512 && x.HasAVX512BF16
+	f.fastDot = f.avx512bf16 && !madeByIntel()
 	f.amx = f.avx512bf16 && x.HasAMXTile && x.HasAMXBF16 && enableAMX()
 	return f.without(disable)
 }
+
+// madeByIntel reports whether the processor names Intel as its vendor.
+func madeByIntel() bool {
+	b, d, c := vendorID()
+	return b == 0x756e6547 && d == 0x49656e69 && c == 0x6c65746e // "Genu", "ineI", "ntel"
+}
+
+// vendorID returns the registers that hold the vendor's name after CPUID with AX = 0.
+func vendorID() (b, d, c uint32)

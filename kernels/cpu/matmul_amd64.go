@@ -26,7 +26,10 @@ func avx512Kernels(f features) kernelSet {
 		axpyF32: axpyF32AVX512, axpyBF16: axpyBF16AVX512, axpyF16: axpyF16AVX512,
 	}
 	if f.avx512bf16 {
-		s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
+		if f.fastDot {
+			s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
+			s.dotPair = []func(*dotArgs){dotPairAVX512x1, dotPairAVX512x2, dotPairAVX512x3, dotPairAVX512x4}
+		}
 		s.split, s.pairRows = splitBF16AVX512, pairRowsAVX512
 		s.peak16, s.peak32 = peak16AVX512, peak32AVX512
 	}
@@ -215,6 +218,18 @@ func dotF16AVX2x1(d *dotArgs)
 
 //go:noescape
 func dotF16AVX2x2(d *dotArgs)
+
+//go:noescape
+func dotPairAVX512x1(d *dotArgs)
+
+//go:noescape
+func dotPairAVX512x2(d *dotArgs)
+
+//go:noescape
+func dotPairAVX512x3(d *dotArgs)
+
+//go:noescape
+func dotPairAVX512x4(d *dotArgs)
 
 // The axpy kernels add four scaled rows of w to a row of sums; see axpyArgs.
 

@@ -22,16 +22,19 @@ func BenchmarkMatMul(b *testing.B) {
 		t    kernels.DType
 		p    kernels.Precision
 	}{{"f32", kernels.F32, kernels.Exact}, {"bf16exact", kernels.BF16, kernels.Exact}, {"bf16fast", kernels.BF16, kernels.Fast}}
-	rng := rand.New(rand.NewPCG(1, 1))
 	for _, isa := range []string{"", "amx", "amx,avx512bf16", "avx512"} {
 		for _, kind := range kinds {
 			for _, s := range shapes {
-				c := newCase(rng, nt, kind.t, s[0], s[1], s[2], 0)
-				c.o.Precision = kind.p
-				dst := newMat(kernels.F32, c.m, c.n, 0)
+				var c productCase
+				var dst kernels.Mat
 				for _, threads := range benchThreads {
 					name := fmt.Sprintf("%s/%dx%dx%d/without=%s/threads=%d", kind.name, s[0], s[1], s[2], strings.ReplaceAll(isa, ",", "+"), threads)
 					b.Run(name, func(b *testing.B) {
+						if dst.IsZero() {
+							c = benchCase(kind.t, s)
+							c.o.Precision = kind.p
+							dst = kernels.MatOf(kernels.NewHost(kernels.F32, c.m*c.n), c.m, c.n)
+						}
 						d := deviceWith(detect(isa), threads)
 						c.run(d, dst)
 						for b.Loop() {
@@ -45,17 +48,32 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
+// benchCase is x·Wᵀ on numbers that repeat, which are quick to make.
+func benchCase(t kernels.DType, s [3]int) productCase {
+	c := productCase{kind: nt, m: s[0], n: s[1], k: s[2]}
+	c.a, c.b = repeating(kernels.F32, c.m, c.k), repeating(t, c.n, c.k)
+	return c
+}
+
+func repeating(t kernels.DType, rows, cols int) kernels.Mat {
+	m := kernels.MatOf(kernels.NewHost(t, rows*cols), rows, cols)
+	b := m.Buf.Bytes()
+	start := min(len(b), 1009*t.Size())
+	for i := range start / t.Size() {
+		put(kernels.Mat{Buf: m.Buf, Rows: 1, Cols: m.Buf.Len}, 0, i, float32(1+i%7)/8-0.5)
+	}
+	for n := start; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+	return m
+}
+
 // BenchmarkGEMV measures products of few rows with weights larger than the caches, turn by turn with plain reading of as many
 // bytes; the shortest times count.
 func BenchmarkGEMV(b *testing.B) {
 	const n, k = 16384, 4096
 	for _, t := range weightTypes {
-		w := kernels.MatOf(kernels.NewHost(t, n*k), n, k)
-		for i := range n {
-			for j := range k {
-				put(w, i, j, float32(1+(i+j)%7)/8)
-			}
-		}
+		w := repeating(t, n, k)
 		for _, threads := range benchThreads {
 			for _, p := range precisions {
 				for _, m := range []int{1, 2, 4, 8, 16, 32} {

@@ -46,6 +46,7 @@ type kernelSet struct {
 	masked              bool                                   // dot takes a tail below lanes
 
 	dotF32, dotBF16, dotF16    []func(*dotArgs) // by rows of x, less 1; nil: in Go
+	dotPair                    []func(*dotArgs) // bfloat16 with x rounded to bfloat16; nil: not worth it
 	axpyF32, axpyBF16, axpyF16 func(*axpyArgs)
 }
 

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -21,6 +22,10 @@ type skinnyProduct struct {
 	o         kernels.MatMul
 	per       int // rows (w as [n,k]) or columns (w as [k,n]) of w per piece
 
+	out     []float32 // the buffer of dst
+	bias    []float32 // the bias as float32, empty if there is none
+	rounded []uint32  // x as bfloat16, every row filled up with zeros to a multiple of 32, for the pair kernels
+
 	rows, columns func(piece int) // rowsPiece and columnsPiece, bound once
 }
 
@@ -38,17 +43,25 @@ func (m *matmuls) startSkinny(dst, x, w kernels.Mat, o kernels.MatMul) *skinnyPr
 
 func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatMul) {
 	p.ks, p.dst, p.x, p.w, p.o = ks, dst, x, w, o
+	p.out, p.bias = dst.Buf.F32(), p.bias[:0]
+	if !o.Bias.IsZero() {
+		p.bias = slices.Grow(p.bias, o.Bias.Cols)[:o.Bias.Cols]
+		ks.widen(p.bias, o.Bias, 0, 0)
+	}
 }
 
 // drop forgets the operands, which a pool must not keep alive.
 func (p *skinnyProduct) drop() {
-	p.dst, p.x, p.w, p.o = kernels.Mat{}, kernels.Mat{}, kernels.Mat{}, kernels.MatMul{}
+	p.dst, p.x, p.w, p.o, p.out = kernels.Mat{}, kernels.Mat{}, kernels.Mat{}, kernels.MatMul{}, nil
 }
 
 // skinnyNT is nt for few rows of x.
 func (m *matmuls) skinnyNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 	p := m.startSkinny(dst, x, w, o)
 	p.per = max(4, skinnyBytes/(w.Cols*w.DType().Size())/4*4)
+	if p.pairs() {
+		p.roundX()
+	}
 	m.d.parallel(pieces(w.Rows, p.per), p.rows)
 	p.drop()
 	skinnyProducts.Put(p)
@@ -74,16 +87,47 @@ func (p *skinnyProduct) dotBlock(st *stage, i, rows, j, n int) {
 	}
 }
 
+// pairs reports whether the pair kernels apply.
+func (p *skinnyProduct) pairs() bool {
+	return p.ks.dotPair != nil && p.w.DType() == kernels.BF16 && p.o.Precision == kernels.Fast
+}
+
+// roundX rounds x to bfloat16.
+func (p *skinnyProduct) roundX() {
+	st := getStage(p.ks, nil)
+	defer stages.Put(st)
+	k := p.x.Cols
+	pitch := roundUp(k, 32) / 2
+	p.rounded = grow(p.rounded, p.x.Rows*pitch)
+	for i := range p.x.Rows {
+		dst := p.rounded[i*pitch:][:pitch]
+		st.split = splitArgs{dst: unsafe.Pointer(&dst[0]), src: address(p.x, i, 0), n: k / 32, step: 64, parts: 1}
+		if k >= 32 {
+			p.ks.split(&st.split)
+		}
+		if rest := p.x.RowF32(i)[k/32*32:]; len(rest) > 0 {
+			clear(st.f32[copy(st.f32[:32], rest):32])
+			st.split.dst, st.split.src, st.split.n = unsafe.Pointer(&dst[k/32*16]), unsafe.Pointer(&st.f32), 1
+			p.ks.split(&st.split)
+		}
+	}
+}
+
 // dotRows computes rows [lo, hi) and n columns of dst from column j: 4, or 1 with the one row of w taken four times.
 func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
-	kernel := p.ks.dots(p.w.DType())
+	kernel, lanes := p.ks.dots(p.w.DType()), p.ks.lanes
 	if kernel == nil {
 		p.dotPortable(st, lo, hi, j, n)
 		return
 	}
-	whole := p.w.Cols / p.ks.lanes * p.ks.lanes
+	x, pitch := address(p.x, 0, 0), p.x.Stride*4
+	if p.pairs() {
+		kernel, lanes = p.ks.dotPair, 32
+		x, pitch = unsafe.Pointer(&p.rounded[0]), roundUp(p.x.Cols, 32)*2
+	}
+	whole := p.w.Cols / lanes * lanes
 	a := &st.dot
-	*a = dotArgs{w: address(p.w, j, 0), out: unsafe.Pointer(&st.out), xStride: p.x.Stride * 4, k: whole}
+	*a = dotArgs{w: address(p.w, j, 0), out: unsafe.Pointer(&st.out), xStride: pitch, k: whole}
 	if n == 4 {
 		a.wStride = p.w.Stride * p.w.DType().Size()
 	}
@@ -93,7 +137,7 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 	}
 	for i := lo; i < hi; i += len(kernel) {
 		rows := min(len(kernel), hi-i)
-		a.x = address(p.x, i, 0)
+		a.x = unsafe.Add(x, i*pitch)
 		kernel[rows-1](a)
 		if !p.ks.masked {
 			p.addTail(st, i, rows, j, n, whole)
@@ -135,18 +179,31 @@ func (p *skinnyProduct) addTail(st *stage, i, rows, j, n, from int) {
 
 // store writes st.out[r·rows+c], row i+c and column j+r of the product.
 func (p *skinnyProduct) store(st *stage, i, rows, j, n int) {
+	at := p.dst.Off + i*p.dst.Stride + j
 	for c := range rows {
-		dst := p.dst.RowF32(i + c)[j:][:n]
-		for r := range dst {
-			v := st.out[r*rows+c]
-			if !p.o.Bias.IsZero() {
-				v += weightAt(p.o.Bias, 0, j+r)
+		dst, sum := p.out[at:][:n], st.out[c:]
+		if p.o.Accumulate || len(p.bias) > 0 {
+			p.storeSums(dst, sum, rows, j)
+		} else {
+			for r := range dst {
+				dst[r] = sum[r*rows]
 			}
-			if p.o.Accumulate {
-				v += dst[r]
-			}
-			dst[r] = v
 		}
+		at += p.dst.Stride
+	}
+}
+
+// storeSums writes sum[r·step] to dst[r], column j+r, with the bias and what is there.
+func (p *skinnyProduct) storeSums(dst, sum []float32, step, j int) {
+	for r := range dst {
+		v := sum[r*step]
+		if len(p.bias) > 0 {
+			v += p.bias[j+r]
+		}
+		if p.o.Accumulate {
+			v += dst[r]
+		}
+		dst[r] = v
 	}
 }
 
@@ -218,7 +275,11 @@ func (p *skinnyProduct) columnsPiece(piece int) {
 }
 
 func (p *skinnyProduct) storeRow(dst, sum []float32, j int) {
-	addBias(sum, p.o.Bias, j)
+	if len(p.bias) > 0 {
+		for c, v := range p.bias[j:][:len(sum)] {
+			sum[c] += v
+		}
+	}
 	if !p.o.Accumulate {
 		copy(dst, sum)
 		return
@@ -233,18 +294,27 @@ func (p *skinnyProduct) axpy(st *stage, q, n, j, columns int) {
 	kernel, whole := p.ks.axpys(p.w.DType()), 0
 	if kernel != nil && n == 4 {
 		whole = columns / p.ks.lanes * p.ks.lanes
+		stride := p.w.Stride * p.w.DType().Size()
+		st.axpy = axpyArgs{w: address(p.w, q, j), wStride: stride, n: whole, prefetch: 4 * stride}
 	}
+	for i := 0; whole > 0 && i < p.x.Rows; i++ {
+		st.axpy.sum = unsafe.Pointer(&st.f32[i*stagePitch])
+		copy(st.axpy.scale[:], p.x.RowF32(i)[q:])
+		kernel(&st.axpy)
+	}
+	for r := 0; whole < columns && r < n; r++ {
+		p.axpyRest(st, q+r, j, whole, columns)
+	}
+}
+
+// axpyRest adds elements [from, to) of row q of w to the sums of every row of x.
+func (p *skinnyProduct) axpyRest(st *stage, q, j, from, to int) {
+	w := st.c[from:to]
+	p.ks.widen(w, p.w, q, j+from)
 	for i := range p.x.Rows {
-		x, sum := p.x.RowF32(i)[q:][:n], st.f32[i*stagePitch:][:columns]
-		if whole > 0 {
-			stride := p.w.Stride * p.w.DType().Size()
-			st.axpy = axpyArgs{unsafe.Pointer(&sum[0]), address(p.w, q, j), stride, whole, 4 * stride, [4]float32(x)}
-			kernel(&st.axpy)
-		}
-		for r, v := range x {
-			for c := whole; c < columns; c++ {
-				sum[c] += v * weightAt(p.w, q+r, j+c)
-			}
+		v, sum := p.x.RowF32(i)[q], st.f32[i*stagePitch:][from:to]
+		for c, y := range w {
+			sum[c] += v * y
 		}
 	}
 }

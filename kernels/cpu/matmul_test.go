@@ -2,10 +2,14 @@ package cpu
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -17,6 +21,10 @@ func isaLevels() map[string]features {
 	for _, off := range []string{"", "amx", "amx,avx512bf16", "avx512", "avx2"} {
 		f := detect(off)
 		levels[fmt.Sprint(f.names())] = f
+	}
+	if f := detect("amx"); f.avx512bf16 {
+		f.fastDot = true
+		levels["dot "+fmt.Sprint(f.names())] = f
 	}
 	return levels
 }
@@ -430,6 +438,52 @@ func TestMatMulAllocations(t *testing.T) {
 			runtime.GC()
 			if n := testing.AllocsPerRun(20, func() { c.run(d, dst) }); n > 1 {
 				t.Errorf("%v: %.1f allocations a call on one thread", c, n)
+			}
+		}
+	}
+}
+
+// TestMatMulUnderSignals multiplies while the profiler interrupts every thread and the collector runs without end: what a
+// signal handler or another goroutine does to vector and tile registers must not show.
+func TestMatMulUnderSignals(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(1))
+	if err := pprof.StartCPUProfile(io.Discard); err != nil {
+		t.Skipf("the profiler is in use: %v", err)
+	}
+	defer pprof.StopCPUProfile()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	})
+	rng := rand.New(rand.NewPCG(1, 2))
+	var cases []productCase
+	var want [][]float32
+	d := deviceWith(detect(""), 3)
+	for i, typ := range weightTypes {
+		for _, m := range []int{40, 150} {
+			c := newCase(rng, nt, typ, m, 300, 320, 0)
+			c.o.Precision = precisions[i%2]
+			dst := newMat(kernels.F32, c.m, c.n, 0)
+			c.run(deviceWith(detect(""), 1), dst)
+			cases, want = append(cases, c), append(want, dst.Buf.F32())
+		}
+	}
+	for range 100 {
+		for i, c := range cases {
+			dst := newMat(kernels.F32, c.m, c.n, 0)
+			c.run(d, dst)
+			if !slices.Equal(dst.Buf.F32(), want[i]) {
+				t.Fatalf("%v: other bits than without signals", c)
 			}
 		}
 	}

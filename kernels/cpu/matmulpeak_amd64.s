@@ -4,6 +4,18 @@
 
 #include "textflag.h"
 
+// func vendorID() (b, d, c uint32)
+// 
+// The processor's vendor: the registers BX, DX and CX after CPUID with AX = 0.
+TEXT ·vendorID(SB), NOSPLIT, $0-12
+	XORL AX, AX
+	XORL CX, CX
+	CPUID
+	MOVL BX, b+0(FP)
+	MOVL DX, d+4(FP)
+	MOVL CX, c+8(FP)
+	RET
+
 // func peakFMAAVX512(n int)
 // 
 // n rounds of 24 independent fused multiply-adds.
