@@ -268,10 +268,11 @@ func TokenIDs(v json.RawMessage) ([]int32, error) {
 	return nil, fmt.Errorf("%s is neither a token id nor a list of them", clip(v))
 }
 
-// clip shortens a value for a message.
+// clip shortens a value for a message, which is one line.
 func clip(v json.RawMessage) string {
-	if len(v) > 60 {
-		return string(v[:60]) + "…"
+	s := strings.Join(strings.Fields(string(v[:min(len(v), 200)])), " ")
+	if len(s) > 60 {
+		return strings.ToValidUTF8(s[:60], "") + "…"
 	}
-	return string(v)
+	return s
 }
