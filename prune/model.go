@@ -331,7 +331,7 @@ func (w *walk) commit(l int, names []string) error {
 }
 
 // largeMatrix is the number of elements from which the memory of a matrix is worth a collection of its own.
-const largeMatrix = 1 << 22
+const largeMatrix = 1 << 21
 
 // letGo gives back what a block's saved matrices hold. The memory of large ones goes back to the system at once: left to
 // itself, the collector would let as much garbage pile up as there is live memory.

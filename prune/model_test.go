@@ -275,6 +275,16 @@ func TestMaskFile(t *testing.T) {
 		if _, err := NewMasks(filepath.Join(tmp, "masks.safetensors"), m, MaskOptions{}); err == nil {
 			t.Error("an existing file of masks is replaced without being asked")
 		}
+		again, err := NewMasks(filepath.Join(tmp, "masks.safetensors"), m, MaskOptions{Overwrite: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Abort(); err != nil {
+			t.Error(err)
+		}
+		if left, err := filepath.Glob(filepath.Join(tmp, "masks*")); err != nil || len(left) != 1 {
+			t.Errorf("%v after an aborted replacement, want the first file alone", left)
+		}
 	}
 }
 

@@ -49,6 +49,10 @@ func child(dir string) int {
 // resumable runs the job of the test, from the beginning or from where it was interrupted.
 func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool, events Events) (*Report, error) {
 	o := Options{Sparsity: .5, Events: events}
+	metric, owl := strings.CutSuffix(metric, "+owl")
+	if owl {
+		o.Allocation.Name = OWL
+	}
 	var err error
 	if o.Metric, err = MetricByName(metric); err != nil {
 		return nil, err
@@ -77,7 +81,7 @@ func TestResumeAfterKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, metric := range MetricNames() {
+	for _, metric := range append(MetricNames(), "wanda+owl") {
 		t.Run(metric, func(t *testing.T) {
 			whole := t.TempDir()
 			m := load(t, llama(3).write(t, filepath.Join(whole, "in"), nil), 1, lm.Options{})

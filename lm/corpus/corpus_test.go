@@ -263,6 +263,42 @@ func TestCutRolling(t *testing.T) {
 	}
 }
 
+// Records are rolled over one by one; what has no token is left out and counted.
+func TestCutRollingRecords(t *testing.T) {
+	path := write(t, "a.jsonl", []byte("\"abcd\"\n\"\"\n\n{\"text\":\"xy\"}\n"))
+	w, err := Cut(ctx, path, byteTokenizer{nobos: true, eos: true}, CutOptions{Convention: Rolling, SeqLen: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, ids := range w.IDs {
+		got = append(got, text(ids))
+	}
+	if want := []string{"<257>abc", "abcd", "<257>xy"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q: EOS stands in for a BOS", got, want)
+	}
+	if w.Docs != 3 || w.Blank != 2 || w.Tokens != 6 {
+		t.Errorf("%d documents, %d blank, %d tokens; want 3, 2 and 6", w.Docs, w.Blank, w.Tokens)
+	}
+	w, err = Cut(ctx, path, byteTokenizer{nobos: true}, CutOptions{Convention: Rolling, SeqLen: 4})
+	if err != nil || len(w.IDs) != 2 || text(w.IDs[0]) != "abcd" || w.Labels[0][0] != Ignore {
+		t.Errorf("without BOS and EOS: %v, %v", w, err)
+	}
+	if _, err = Cut(ctx, write(t, "b.jsonl", []byte("\"ab\"\n{\n")), byteTokenizer{}, CutOptions{Convention: Rolling}); !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	w := New([][]int32{{1, 2, 3}, {4}}, "x.json")
+	if err := w.Check(5); err != nil {
+		t.Error(err)
+	}
+	if err := w.Check(4); !errors.Is(err, ErrVocabulary) || err.Error() != "x.json: row 1, column 0: token id outside the vocabulary: id 4, the vocabulary has 4" {
+		t.Error(err)
+	}
+}
+
 // Every token of every document is predicted exactly once, whatever the window and the stride.
 func TestRollingPredictsEachTokenOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
