@@ -13,8 +13,8 @@ import (
 func (a *app) benchCmd() *cobra.Command {
 	o := bench.Options{}
 	cmd := a.newVerb("bench kernels|forward|prune", "Measure this machine: operations, a forward pass, pruning",
-		"Times operations, the forward pass and generation of a 21.9M-parameter Llama with drawn weights, or scoring and masking of\n"+
-			"a 4096x4096 matrix, and puts each figure beside the roofline: peak FLOP/s and memory bandwidth, measured in the same run.\n"+
+		"Times operations, the forward pass and generation of a 21.9M-parameter Llama with drawn weights, or scoring and masking of "+
+			"a 4096x4096 matrix, and puts each figure beside the roofline: peak FLOP/s and memory bandwidth, measured in the same run. "+
 			"Every figure is the best of its repetitions. On a busy machine trust the shares, not the times.",
 		"compress bench kernels --threads 1", cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		func(j *job, args []string) (any, error) { return runBench(j, args[0], o) })
@@ -43,7 +43,7 @@ func runBench(j *job, suite string, o bench.Options) (any, error) {
 func benchTable(r *bench.Report) *report.Table {
 	t := &report.Table{
 		Columns: report.Columns("case", "ms|%.3f", "GFLOP/s|%.1f", "of peak %|%.0f", "GB/s|%.1f", "of bandwidth %|%.0f"),
-		Note: fmt.Sprintf("roof: %.1f GFLOP/s in F32, %.1f GB/s read, %d thread(s); products with BF16 dot instructions may pass the F32 peak",
+		Note: fmt.Sprintf("roof: %.1f GFLOP/s in F32, %.1f GB/s read, %d thread(s); BF16 dot instructions may pass the F32 peak, data that fits the caches the bandwidth",
 			r.PeakFlops/1e9, r.Bandwidth/1e9, r.Threads),
 	}
 	for _, f := range r.Cases {

@@ -18,8 +18,8 @@ type convertFlags struct {
 func (a *app) convertCmd() *cobra.Command {
 	var o convertFlags
 	cmd := a.newVerb("convert SRC --out DIR", "Change dtype, shards or packing of a checkpoint",
-		"Writes a checkpoint again with another element type, in shards of another size, or with pruned matrices packed as\n"+
-			"a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). Rounding is to nearest even; a value\n"+
+		"Writes a checkpoint again with another element type, in shards of another size, or with pruned matrices packed as "+
+			"a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). Rounding is to nearest even; a value "+
 			"that does not fit the new type is an error. Memory stays below 1 GiB whatever the model's size.",
 		"compress convert pruned --save bitmask --out packed\ncompress convert packed --dtype bf16 --max-shard-size 2GB --out dense", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return convert(j, args[0], o) })

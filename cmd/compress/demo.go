@@ -16,8 +16,8 @@ import (
 func (a *app) demoCmd() *cobra.Command {
 	var out string
 	cmd := a.newVerb("demo", "Prune and measure a small model that comes with the program",
-		"Writes a 0.5M-parameter model and its texts to --out, prunes it with magnitude and Wanda at 50 % and 2:4, measures the\n"+
-			"perplexity on held-out text before and after, and writes report.json and report.html. Takes seconds and needs no\n"+
+		"Writes a 0.5M-parameter model and its texts to --out, prunes it with magnitude and Wanda at 50 % and 2:4, measures the "+
+			"perplexity on held-out text before and after, and writes report.json and report.html. Takes seconds and needs no "+
 			"network. The folder of an earlier demo is replaced.",
 		"compress demo --out demo-out", cobra.NoArgs,
 		func(j *job, _ []string) (any, error) { return demo(j, out) })

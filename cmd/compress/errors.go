@@ -10,6 +10,7 @@ import (
 
 	"charm.land/fang/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/kernels/device"
@@ -83,8 +84,11 @@ func isMisuse(err error) bool {
 }
 
 // printError writes the one line of a failed run.
-func (a *app) printError(w io.Writer, s fang.Styles, err error) {
-	name := strings.TrimSpace("compress " + a.verb)
+func (a *app) printError(w io.Writer, s fang.Styles, root *cobra.Command, err error) {
+	name := root.Name()
+	if c, _, findErr := root.Find(a.args); findErr == nil {
+		name = c.CommandPath()
+	}
 	text := oneLine(err)
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"

@@ -19,8 +19,8 @@ type forwardFlags struct {
 func (a *app) forwardCmd() *cobra.Command {
 	var o forwardFlags
 	cmd := a.newVerb("forward MODEL --ids IN.safetensors --out OUT.safetensors", "Run a model on token ids and write what it computes",
-		"Reads input_ids (I64 or I32, [B,T]) and, if present, labels of the same shape: aligned with input_ids, shifted by one for\n"+
-			"the loss, -100 skipped. Writes loss [1] (mean over all counted positions), logits [B,T,V] and loss_per_token [B,T-1]\n"+
+		"Reads input_ids (I64 or I32, [B,T]) and, if present, labels of the same shape: aligned with input_ids, shifted by one for "+
+			"the loss, -100 skipped. Writes loss [1] (mean over all counted positions), logits [B,T,V] and loss_per_token [B,T-1] "+
 			"(0 where skipped), all F32. --hidden adds hidden.0 (embeddings) and hidden.i (output of block i, before the final norm).",
 		"compress forward testdata/nano/base --ids ids.safetensors --out logits.safetensors --hidden", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return forward(j, args[0], o) })
@@ -69,7 +69,7 @@ func forward(j *job, path string, o forwardFlags) (any, error) {
 	defer m.Close()
 	r, err := m.Forward(j.ctx, ids, lm.ForwardOptions{Logits: true, Hidden: o.hidden, Labels: labels})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", o.ids, err)
 	}
 	if err := writeForward(m, r, o, len(ids), len(ids[0])); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ type generateFlags struct {
 func (a *app) generateCmd() *cobra.Command {
 	var o generateFlags
 	cmd := a.newVerb("generate MODEL --prompt S", "Continue a text",
-		"Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, the default, always takes\n"+
+		"Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, the default, always takes "+
 			"the likeliest token; otherwise tokens are drawn, the same ones for the same --seed.",
 		"compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return generate(j, args[0], o) })

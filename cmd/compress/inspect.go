@@ -15,8 +15,8 @@ type inspectFlags struct{ verify, tensors, headers bool }
 func (a *app) inspectCmd() *cobra.Command {
 	var o inspectFlags
 	cmd := a.newVerb("inspect [PATH]", "Show what a checkpoint holds, check it, or show the device",
-		"Shows architecture, parameters, element types and the share of zeros for every role. PATH is a folder or one .safetensors\n"+
-			"file; without it the device is shown: name, instruction sets, memory and the operations it leaves to the reference\n"+
+		"Shows architecture, parameters, element types and the share of zeros for every role. PATH is a folder or one .safetensors "+
+			"file; without it the device is shown: name, instruction sets, memory and the operations it leaves to the reference "+
 			"backend. --verify also checks shapes against config.json and looks for NaN and infinities.",
 		"compress inspect testdata/nano/base --verify\ncompress inspect diff testdata/nano/base testdata/nano/sums\ncompress inspect --device cpu", cobra.MaximumNArgs(1),
 		func(j *job, args []string) (any, error) {

@@ -12,8 +12,8 @@ import (
 func (a *app) inspectDiffCmd() *cobra.Command {
 	all := false
 	cmd := a.newVerb("diff A B", "Compare two checkpoints tensor by tensor",
-		"Compares names, types, shapes and values of two folders or .safetensors files. Values are compared as numbers, so that\n"+
-			"a BF16 and an F32 copy of a model can be told apart by how far they differ. Tensors that are equal are only counted,\n"+
+		"Compares names, types, shapes and values of two folders or .safetensors files. Values are compared as numbers, so that "+
+			"a BF16 and an F32 copy of a model can be told apart by how far they differ. Tensors that are equal are only counted, "+
 			"unless --all is given.",
 		"compress inspect diff testdata/nano/base testdata/nano/sums", cobra.ExactArgs(2),
 		func(j *job, args []string) (any, error) {

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -25,6 +23,8 @@ type job struct {
 	start time.Time
 	dev   kernels.Device
 
+	command string // full name of the verb
+
 	device  string
 	threads int
 	seed    uint64
@@ -41,8 +41,7 @@ func (a *app) newVerb(use, short, long, example string, args cobra.PositionalArg
 	j := &job{app: a}
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args}
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		a.verb = strings.TrimPrefix(c.CommandPath(), "compress ")
-		a.working = true
+		a.working, j.command = true, c.CommandPath()
 		j.ctx, j.start = c.Context(), time.Now()
 		defer j.close()
 		result, err := do(j, args)
@@ -121,7 +120,7 @@ type raw interface{ raw() }
 // record is the result, as one flat object, with the facts about the run added where the result has no such key.
 func (j *job) record(result any) ([]byte, error) {
 	all := map[string]any{
-		"command": "compress " + j.verb, "args": j.args, "version": compress.Version(), "seed": j.seed,
+		"command": j.command, "args": j.args, "version": compress.Version(), "seed": j.seed,
 		"started": j.start.UTC().Format(time.RFC3339), "seconds": time.Since(j.start).Seconds(), "peak_memory_bytes": peakMemory(),
 	}
 	if j.dev != nil {
@@ -134,11 +133,13 @@ func (j *job) record(result any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var own map[string]any
+	var own map[string]json.RawMessage
 	if err := json.Unmarshal(data, &own); err != nil {
-		own = map[string]any{"result": json.RawMessage(data)}
+		own = map[string]json.RawMessage{"result": data}
 	}
-	maps.Copy(all, own)
+	for k, v := range own {
+		all[k] = v
+	}
 	out, err := json.MarshalIndent(all, "", "  ")
 	return append(out, '\n'), err
 }

@@ -32,7 +32,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := fang.Execute(ctx, root, fang.WithVersion(compress.Version()),
-		fang.WithErrorHandler(func(w io.Writer, s fang.Styles, err error) { a.printError(w, s, err) }))
+		fang.WithErrorHandler(func(w io.Writer, s fang.Styles, err error) { a.printError(w, s, root, err) }))
 	return a.exitCode(err)
 }
 
@@ -40,9 +40,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 type app struct {
 	stdout, stderr io.Writer
 	args           []string
-	verb           string // full name of the verb, once it is known
-	working        bool   // the command line was understood and the work has begun
-	keeps          bool   // the verb can continue an interrupted output
+	working        bool // the command line was understood and the work has begun
+	keeps          bool // the verb can continue an interrupted output
 }
 
 // root is the command with every verb: this list is the whole command table.
@@ -61,7 +60,6 @@ func (a *app) root() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		a.verb = c.Name()
 		return usagef("%w (HINT: %s --help lists the flags)", err, c.CommandPath())
 	})
 	root.AddCommand(

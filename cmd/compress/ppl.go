@@ -22,8 +22,8 @@ type pplFlags struct {
 func (a *app) pplCmd() *cobra.Command {
 	var o pplFlags
 	cmd := a.newVerb("ppl MODEL --data FILE", "Measure the perplexity of a model on a text",
-		"Measures perplexity, exp of the mean negative log-likelihood in nats per token, with its standard error over windows.\n"+
-			"window: the text is cut into windows of --seqlen that do not overlap (what papers on pruning report). rolling: every\n"+
+		"Measures perplexity, exp of the mean negative log-likelihood in nats per token, with its standard error over windows. "+
+			"window: the text is cut into windows of --seqlen that do not overlap (what papers on pruning report). rolling: every "+
 			"token is predicted once, windows overlap by --seqlen minus --stride. FILE: text, JSONL, or token ids (.safetensors, .json).",
 		"compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return ppl(j, args[0], o) })

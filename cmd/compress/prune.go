@@ -18,11 +18,11 @@ func (a *app) pruneCmd() *cobra.Command {
 	var o pruneFlags
 	var cmd *cobra.Command
 	cmd = a.newVerb("prune MODEL --out DIR", "Remove weights of a model and write it again",
-		"Zeroes weights of every matrix of every block, in the checkpoint's own layout, names and types. magnitude needs no data and\n"+
-			"no more than 1 GiB of memory; wanda runs calibration text through the model, one block in memory at a time. N:M prunes N\n"+
+		"Zeroes weights of every matrix of every block, in the checkpoint's own layout, names and types. magnitude needs no data and "+
+			"no more than 1 GiB of memory; wanda runs calibration text through the model, one block in memory at a time. N:M prunes N "+
 			"of every M inputs. An interrupted run is continued by the same command with --resume, to the same bytes.",
-		"compress prune testdata/nano/base --method wanda --calib testdata/nano/text/calib.txt --samples 32 --seqlen 256 \\\n"+
-			"    --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned", cobra.ExactArgs(1),
+		"compress prune testdata/nano/base --calib testdata/nano/text/calib.txt --samples 32 \\\n"+
+			"    --seqlen 256 --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) {
 			if !cmd.Flags().Changed("sparsity") && o.pattern != prune.Unstructured {
 				o.sparsity = 0 // the pattern says it

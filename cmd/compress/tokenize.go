@@ -23,8 +23,8 @@ type tokenizeFlags struct {
 func (a *app) tokenizeCmd() *cobra.Command {
 	var o tokenizeFlags
 	cmd := a.newVerb("tokenize MODEL (--text S | --file F)", "Turn text into token ids, or back",
-		"Prints the token ids of a text, one output line for each input line. MODEL is a folder or a tokenizer.json.\n"+
-			"A .jsonl file holds one JSON string, or an object with \"text\", a line. With --json: one array of arrays.\n"+
+		"Prints the token ids of a text, one output line for each input line. MODEL is a folder or a tokenizer.json. "+
+			"A .jsonl file holds one JSON string, or an object with \"text\", a line. With --json: one array of arrays. "+
 			"--decode reads ids, separated by blanks or commas, and prints text.",
 		"compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return tokenize(j, args[0], o) })
@@ -60,16 +60,21 @@ func tokenize(j *job, path string, o tokenizeFlags) (any, error) {
 		}
 		if o.decode {
 			s, err := decodeLine(tok, text, o.noSpecial)
-			fmt.Fprintln(out, s)
-			texts = append(texts, s)
+			if err == nil {
+				fmt.Fprintln(out, s)
+				texts = append(texts, s)
+			}
 			return err
 		}
 		line, err := tok.Encode(text, tokenizer.EncodeOptions{NoSpecial: o.noSpecial})
+		if err != nil {
+			return err
+		}
 		fmt.Fprintln(out, strings.Trim(fmt.Sprint(line), "[]"))
 		if j.json || j.report != "" {
 			ids = append(ids, append([]int32{}, line...))
 		}
-		return err
+		return nil
 	})
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return nil, err

@@ -51,6 +51,26 @@ func (b *mats) zero(d kernels.DType, rows, cols int) kernels.Mat {
 	return kernels.MatOf(buf, rows, cols)
 }
 
+// ringBytes is how much memory a case walks through where its time is that of memory: more than the caches hold.
+const ringBytes = 1 << 29
+
+// ring is several copies of a matrix, together larger than the caches; next gives them in turn.
+func (b *mats) ring(w kernels.Mat) (next func() kernels.Mat) {
+	list := []kernels.Mat{w}
+	for size := w.Len() * w.DType().Size(); b.err == nil && len(list)*size < ringBytes; {
+		c := b.zero(w.DType(), w.Rows, w.Cols)
+		if b.err == nil {
+			b.dev.Ops().Convert(c, w)
+		}
+		list = append(list, c)
+	}
+	i := 0
+	return func() kernels.Mat {
+		i = (i + 1) % len(list)
+		return list[i]
+	}
+}
+
 // do wraps an operation that cannot fail.
 func do(f func()) func() error { return func() error { f(); return nil } }
 
@@ -62,6 +82,10 @@ func kernelCases(dev kernels.Device) ([]timed, error) {
 		x, y := b.mat(kernels.F32, s.m, s.k), b.zero(kernels.F32, s.m, s.n)
 		for _, d := range []kernels.DType{kernels.F32, kernels.BF16} {
 			w := b.mat(d, s.n, s.k)
+			next := func() kernels.Mat { return w }
+			if s.m < 16 {
+				next = b.ring(w)
+			}
 			for _, p := range []kernels.Precision{kernels.Exact, kernels.Fast} {
 				if d == kernels.F32 && p == kernels.Fast {
 					continue
@@ -69,7 +93,7 @@ func kernelCases(dev kernels.Device) ([]timed, error) {
 				cases = append(cases, timed{
 					name:  fmt.Sprintf("matmul %dx%dx%d %s %s", s.m, s.n, s.k, d, p),
 					flops: 2 * float64(s.m) * float64(s.n) * float64(s.k), bytes: float64(s.n*s.k*d.Size() + 4*s.m*(s.n+s.k)),
-					run: do(func() { ops.MatMulNT(y, x, w, kernels.MatMul{Precision: p}) }),
+					run: do(func() { ops.MatMulNT(y, x, next(), kernels.MatMul{Precision: p}) }),
 				})
 			}
 		}
@@ -107,17 +131,16 @@ func pruneCases(dev kernels.Device) ([]timed, error) {
 	mask := b.zero(kernels.U8, n, n)
 	var cases []timed
 	for _, d := range []kernels.DType{kernels.F32, kernels.BF16} {
-		w := b.mat(d, n, n)
+		w := b.ring(b.mat(d, n, n))
 		read := float64(n * n * (d.Size() + 1))
-		wanda, plain := kernels.Score{X: w, Col: col}, kernels.Score{X: w}
 		cases = append(cases,
-			timed{fmt.Sprintf("wanda 50%% of every row %s", d), 0, read, do(func() { ops.SelectRows(mask, wanda, n/2) })},
-			timed{fmt.Sprintf("magnitude 50%% of the matrix %s", d), 0, read, do(func() { ops.SelectAll(mask, plain, n*n/2) })},
-			timed{fmt.Sprintf("wanda 2:4 %s", d), 0, read, do(func() { ops.SelectNM(mask, wanda, 2, 4) })},
-			timed{fmt.Sprintf("apply mask %s", d), 0, read + float64(n*n*d.Size()), do(func() { ops.ApplyMask(w, mask) })},
+			timed{fmt.Sprintf("wanda 50%% of every row %s", d), 0, read, do(func() { ops.SelectRows(mask, kernels.Score{X: w(), Col: col}, n/2) })},
+			timed{fmt.Sprintf("magnitude 50%% of the matrix %s", d), 0, read, do(func() { ops.SelectAll(mask, kernels.Score{X: w()}, n*n/2) })},
+			timed{fmt.Sprintf("wanda 2:4 %s", d), 0, read, do(func() { ops.SelectNM(mask, kernels.Score{X: w(), Col: col}, 2, 4) })},
+			timed{fmt.Sprintf("apply mask %s", d), 0, read + float64(n*n*d.Size()), do(func() { ops.ApplyMask(w(), mask) })},
 		)
 	}
-	x, acc := b.mat(kernels.F32, n, n), b.zero(kernels.F64, 1, n)
-	cases = append(cases, timed{"column sums of squares", 2 * n * n, 4 * n * n, do(func() { ops.ColSumSq(acc, x) })})
+	x, acc := b.ring(b.mat(kernels.F32, n, n)), b.zero(kernels.F64, 1, n)
+	cases = append(cases, timed{"column sums of squares", 2 * n * n, 4 * n * n, do(func() { ops.ColSumSq(acc, x()) })})
 	return cases, b.err
 }

@@ -75,6 +75,7 @@ type packed struct {
 	module     string
 	dtype      safetensors.DType
 	rows, cols int64
+	nonZero    int64
 }
 
 // findPacked lists the packed matrices of a source by module, and checks that their parts fit together.
@@ -94,6 +95,21 @@ func findPacked(src *safetensors.Dir) ([]packed, error) {
 	return out, nil
 }
 
+// packedParts finds the packed matrix that a tensor is a part of.
+func packedParts(src *safetensors.Dir) (map[string]*packed, error) {
+	list, err := findPacked(src)
+	if err != nil {
+		return nil, err
+	}
+	parts := map[string]*packed{}
+	for i, p := range list {
+		for _, part := range []string{partShape, partValues, partBitmask, partRowOffsets} {
+			parts[p.module+part] = &list[i]
+		}
+	}
+	return parts, nil
+}
+
 func readPacked(src *safetensors.Dir, module string) (packed, error) {
 	p := packed{module: module}
 	shape, values := [16]byte{}, safetensors.Info{}
@@ -110,7 +126,7 @@ func readPacked(src *safetensors.Dir, module string) (packed, error) {
 		return p, fmt.Errorf("%q does not hold two numbers: %v", module+partShape, err)
 	}
 	p.rows, p.cols = int64(binary.LittleEndian.Uint64(shape[:])), int64(binary.LittleEndian.Uint64(shape[8:]))
-	p.dtype = values.DType
+	p.dtype, p.nonZero = values.DType, product(values.Shape)
 	mask, _ := src.Info(module + partBitmask)
 	const most = 1 << 40
 	if p.rows <= 0 || p.cols <= 0 || p.rows > most || p.cols > most || !slices.Equal(mask.Shape, []int64{p.rows, (p.cols + 7) / 8}) {

@@ -2,13 +2,11 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -20,36 +18,36 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 		return nil, err
 	}
 	defer src.Close()
-	config, err := configOf(path)
+	raw, err := readConfig(path)
 	if err != nil {
 		return nil, err
 	}
-	r := newInspection(path, src, config)
+	var config *arch.Config
+	var parts map[string]*packed
+	if raw != nil {
+		if config, err = parseConfig(filepath.Join(path, "config.json"), raw); err != nil {
+			return nil, err
+		}
+		if isPacked(raw) {
+			if parts, err = packedParts(src); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r := newInspection(path, src, config, parts)
 	if values || verify {
 		if err := r.readValues(ctx, src, e); err != nil {
 			return nil, err
 		}
 	}
 	if verify {
-		return r, r.verify(ctx, path, config, e)
+		return r, r.verify(ctx, path, config != nil && parts == nil, e)
 	}
 	return r, nil
 }
 
-// configOf reads the configuration beside the weights; nil for a single file or a folder without one.
-func configOf(path string) (*lm.Config, error) {
-	if st, err := os.Stat(path); err != nil || !st.IsDir() {
-		return nil, err
-	}
-	c, err := lm.LoadConfig(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return c, err
-}
-
 // verify checks what the headers, read already, cannot tell: every value, and the shapes against the configuration.
-func (r *Inspection) verify(ctx context.Context, path string, config *lm.Config, e Env) error {
+func (r *Inspection) verify(ctx context.Context, path string, loads bool, e Env) error {
 	var first *TensorReport
 	bad := 0
 	for i := range r.List {
@@ -64,7 +62,7 @@ func (r *Inspection) verify(ctx context.Context, path string, config *lm.Config,
 			filepath.Join(path, first.file), first.Name, first.NonFinite, bad, len(r.List))
 	}
 	r.Verified = []string{"headers", "offsets", "values"}
-	if config == nil {
+	if !loads {
 		return nil
 	}
 	m, err := lm.Load(ctx, path, e.Device, lm.Options{Stream: true})

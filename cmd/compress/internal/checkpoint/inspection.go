@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -48,12 +47,14 @@ type TensorReport struct {
 	Shape     []int64 `json:"shape"`
 	Role      string  `json:"role"`
 	Zeros     int64   `json:"zeros"`
+	Packed    bool    `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
 	NonFinite string  `json:"non_finite,omitempty"` // place of the first NaN or infinity
+	values    string  // the tensor that holds the values
 	file      string
 	role      *RoleReport
 }
 
-func newInspection(path string, src *safetensors.Dir, c *lm.Config) *Inspection {
+func newInspection(path string, src *safetensors.Dir, c *arch.Config, parts map[string]*packed) *Inspection {
 	r := &Inspection{Path: path, Tensors: len(src.Names()), Bytes: src.DataSize(), Files: src.Shards(), DTypes: map[string]int64{}}
 	var table *roleTable
 	if c != nil {
@@ -63,21 +64,42 @@ func newInspection(path string, src *safetensors.Dir, c *lm.Config) *Inspection 
 	roles := map[string]*RoleReport{}
 	for _, name := range src.Names() {
 		info, _ := src.Info(name)
-		label, linear := roleLabel(table, name)
-		role := roles[label]
-		if role == nil {
-			role = &RoleReport{Role: label, linear: linear || table == nil}
-			roles[label] = role
-			r.Roles = append(r.Roles, role)
+		t := TensorReport{Name: name, Shape: info.Shape, values: name, file: src.ShardOf(name)}
+		if p := parts[name]; p != nil {
+			if name != p.module+partBitmask {
+				continue
+			}
+			t.Name, t.Shape, t.Packed, t.values = p.module+".weight", []int64{p.rows, p.cols}, true, p.module+partValues
+			info.DType, t.Zeros = p.dtype, p.rows*p.cols-p.nonZero
 		}
-		role.add(info)
-		r.DTypes[info.DType.String()] += product(info.Shape)
-		if table == nil || table.find(name) != nil {
-			r.Parameters += product(info.Shape)
-		}
-		r.List = append(r.List, TensorReport{Name: name, DType: info.DType.String(), Shape: info.Shape, Role: label, file: src.ShardOf(name), role: role})
+		t.DType = info.DType.String()
+		r.add(t, table, roles)
 	}
 	return r
+}
+
+// add counts a tensor, under its role.
+func (r *Inspection) add(t TensorReport, table *roleTable, roles map[string]*RoleReport) {
+	var linear bool
+	t.Role, linear = roleLabel(table, t.Name)
+	role := roles[t.Role]
+	if role == nil {
+		role = &RoleReport{Role: t.Role, linear: linear || table == nil}
+		roles[t.Role] = role
+		r.Roles = append(r.Roles, role)
+	}
+	t.role = role
+	n := product(t.Shape)
+	role.Tensors++
+	role.Elements += n
+	if !strings.Contains(role.DType, t.DType) {
+		role.DType = strings.TrimPrefix(role.DType+", "+t.DType, ", ")
+	}
+	r.DTypes[t.DType] += n
+	if table == nil || table.find(t.Name) != nil {
+		r.Parameters += n
+	}
+	r.List = append(r.List, t)
 }
 
 // roleLabel names what a tensor does; biases are told from weights.
@@ -95,14 +117,6 @@ func roleLabel(table *roleTable, name string) (label string, linear bool) {
 	return strings.TrimSpace(string(t.Role) + " " + t.Part), t.Part == "" && t.Role.Linear() && t.Role != arch.Router
 }
 
-func (r *RoleReport) add(info safetensors.Info) {
-	r.Tensors++
-	r.Elements += product(info.Shape)
-	if d := info.DType.String(); !strings.Contains(r.DType, d) {
-		r.DType = strings.TrimPrefix(r.DType+", "+d, ", ")
-	}
-}
-
 // readValues counts zeros and looks for values that are not finite.
 func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env) error {
 	s, err := newScanner(ctx, e.Device)
@@ -112,18 +126,18 @@ func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env
 	var done, zeros, weights int64
 	for i := range r.List {
 		t := &r.List[i]
-		info, _ := src.Info(t.Name)
+		info, _ := src.Info(t.values)
 		got, err := s.scan(src, info)
 		if err != nil {
 			return err
 		}
-		t.Zeros = got.zeros
-		t.role.Zeros += got.zeros
+		t.Zeros += got.zeros
+		t.role.Zeros += t.Zeros
 		if got.bad >= 0 {
 			t.NonFinite = index(got.bad, info.Shape)
 		}
 		if t.role.linear {
-			zeros, weights = zeros+got.zeros, weights+product(info.Shape)
+			zeros, weights = zeros+t.Zeros, weights+product(t.Shape)
 		}
 		done += info.Size
 		e.progress("reading", done, r.Bytes)

@@ -14,12 +14,13 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-func (r *rewriter) readConfig() ([]ordered.Member, error) {
-	if st, err := os.Stat(r.src.Path()); err != nil || !st.IsDir() {
+// readConfig reads the config.json of a folder with its keys in order; nil for a single file or a folder without one.
+func readConfig(path string) ([]ordered.Member, error) {
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
 		return nil, err
 	}
-	path := filepath.Join(r.src.Path(), "config.json")
-	data, err := os.ReadFile(path)
+	file := filepath.Join(path, "config.json")
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -27,7 +28,7 @@ func (r *rewriter) readConfig() ([]ordered.Member, error) {
 	}
 	config, err := ordered.Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return config, nil
 }
@@ -75,31 +76,34 @@ func (r *rewriter) newConfig(config []ordered.Member) ([]ordered.Member, error) 
 	})
 }
 
+// quantization is the part of a quantization_config that says how matrices are packed.
+type quantization struct {
+	Sparsity struct {
+		Format string `json:"format"`
+	} `json:"sparsity_config"`
+	Groups map[string]any `json:"config_groups"`
+}
+
 // onlyPacked tells whether a quantization_config says nothing but that matrices are packed as bitmasks.
 func onlyPacked(raw json.RawMessage) bool {
-	var q struct {
-		Sparsity struct {
-			Format string `json:"format"`
-		} `json:"sparsity_config"`
-		Groups map[string]any `json:"config_groups"`
-	}
+	var q quantization
 	return json.Unmarshal(raw, &q) == nil && slices.Contains([]string{sparseBitmask, "dense"}, q.Sparsity.Format) && len(q.Groups) == 0
+}
+
+// isPacked tells whether a configuration says that matrices are packed as bitmasks.
+func isPacked(config []ordered.Member) bool {
+	var q quantization
+	raw := ordered.Get(config, "quantization_config")
+	return raw != nil && json.Unmarshal(raw, &q) == nil && q.Sparsity.Format == sparseBitmask
 }
 
 // RefusePacked tells that a folder holds bitmasks, before the engine finds its matrices missing.
 func RefusePacked(path string) error {
-	data, err := os.ReadFile(filepath.Join(path, "config.json"))
+	config, err := readConfig(path)
 	if err != nil {
 		return nil // the engine says what is wrong with it
 	}
-	var c struct {
-		Q struct {
-			Sparsity struct {
-				Format string `json:"format"`
-			} `json:"sparsity_config"`
-		} `json:"quantization_config"`
-	}
-	if json.Unmarshal(data, &c) == nil && c.Q.Sparsity.Format == sparseBitmask {
+	if isPacked(config) {
 		return fmt.Errorf("%s: the matrices are packed as bitmasks (HINT: compress convert %s --out DIR unpacks them)", path, path)
 	}
 	return nil

@@ -11,11 +11,11 @@ import (
 
 // plan decides the form of every tensor and gives the new configuration.
 func (r *rewriter) plan() ([]ordered.Member, error) {
-	config, err := r.readConfig()
+	config, err := readConfig(r.src.Path())
 	if err != nil {
 		return nil, err
 	}
-	if err := r.listItems(); err != nil {
+	if err := r.listItems(isPacked(config)); err != nil {
 		return nil, err
 	}
 	if r.Bitmask {
@@ -40,15 +40,12 @@ func count(b bool) int {
 }
 
 // listItems lists the model's tensors in the order of the source; a packed matrix stands where its first part stood.
-func (r *rewriter) listItems() error {
-	list, err := findPacked(r.src)
-	if err != nil {
-		return err
-	}
+func (r *rewriter) listItems(isPacked bool) error {
 	parts := map[string]*packed{}
-	for i, p := range list {
-		for _, part := range []string{partShape, partValues, partBitmask, partRowOffsets} {
-			parts[p.module+part] = &list[i]
+	if isPacked {
+		var err error
+		if parts, err = packedParts(r.src); err != nil {
+			return err
 		}
 	}
 	seen := map[*packed]bool{}

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
@@ -28,13 +29,22 @@ func newRoleTable(a *arch.Arch) *roleTable {
 	return t
 }
 
-// rolesOf makes the table for a configuration.
-func rolesOf(file string, config []ordered.Member) (*roleTable, error) {
-	text, err := ordered.Join(config)
+// parseConfig reads a configuration without what it says about packing, which no architecture knows.
+func parseConfig(file string, config []ordered.Member) (*arch.Config, error) {
+	plain, err := ordered.Set(slices.Clone(config), "quantization_config", nil)
 	if err != nil {
 		return nil, err
 	}
-	c, err := arch.ParseConfig(file, text)
+	text, err := ordered.Join(plain)
+	if err != nil {
+		return nil, err
+	}
+	return arch.ParseConfig(file, text)
+}
+
+// rolesOf makes the table for a configuration.
+func rolesOf(file string, config []ordered.Member) (*roleTable, error) {
+	c, err := parseConfig(file, config)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package pages
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/report"
 )
@@ -14,7 +15,7 @@ func SideBySide(runs []*Run) *report.Table {
 	for _, f := range figures {
 		for _, r := range runs {
 			for _, l := range r.leaves {
-				if _, ok := l.value.(float64); ok && lastPart(l.path) == f.key && !slices.Contains(paths, l.path) {
+				if _, ok := l.value.(float64); ok && lastPart(l.path) == f.key && !strings.Contains(l.path, "data.") && !strings.HasPrefix(l.path, "calibration.") && !slices.Contains(paths, l.path) {
 					paths = append(paths, l.path)
 				}
 			}
@@ -47,7 +48,7 @@ func compareCharts(side *report.Table) []*report.Chart {
 		for _, f := range figures {
 			plot = plot || f.plot && f.key == lastPart(name)
 		}
-		chart := &report.Chart{Title: name, Kind: report.Bar, Series: []report.Series{{Name: name}}}
+		chart := &report.Chart{Title: name, Kind: report.Bar, X: report.Axis{Label: lastPart(name)}, Series: []report.Series{{Name: name}}}
 		for _, row := range side.Rows {
 			if v, ok := row[c].(float64); ok {
 				chart.Labels = append(chart.Labels, fmt.Sprint(row[0]))
@@ -82,12 +83,16 @@ func chartsOf(t *report.Table) []*report.Chart {
 		if name < 0 || c < 0 || len(t.Rows) > 40 {
 			continue
 		}
-		chart := &report.Chart{Title: t.Title + ": " + key, Kind: report.Bar, Series: []report.Series{{Name: key}}}
+		chart := &report.Chart{Title: t.Title + ": " + key, Kind: report.Bar, X: report.Axis{Label: key}, Series: []report.Series{{Name: key}}}
 		for _, row := range t.Rows {
-			chart.Labels = append(chart.Labels, fmt.Sprint(row[name]))
-			chart.Series[0].Y = append(chart.Series[0].Y, toFloat(row[c]))
+			if v := toFloat(row[c]); v != 0 {
+				chart.Labels = append(chart.Labels, fmt.Sprint(row[name]))
+				chart.Series[0].Y = append(chart.Series[0].Y, v)
+			}
 		}
-		out = append(out, chart)
+		if len(chart.Labels) > 1 {
+			out = append(out, chart)
+		}
 	}
 	return out
 }

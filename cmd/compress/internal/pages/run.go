@@ -139,6 +139,9 @@ func (r *Run) title() string {
 func (r *Run) facts() []report.Fact {
 	var out []report.Fact
 	for _, l := range r.leaves {
+		if strings.Contains(l.path, "data.") || strings.HasPrefix(l.path, "calibration.") {
+			continue
+		}
 		i := slices.IndexFunc(figures, func(f struct {
 			key, name string
 			plot      bool
@@ -162,7 +165,7 @@ func lastPart(path string) string { return path[strings.LastIndexByte(path, '.')
 func figure(path string, v float64) string {
 	switch {
 	case strings.HasSuffix(path, "bytes") || strings.HasSuffix(path, "bytes_out"):
-		return fmt.Sprintf("%.3g MB", v/1e6)
+		return fmt.Sprintf("%.1f MB", v/1e6)
 	case v == float64(int64(v)):
 		return fmt.Sprintf("%.0f", v)
 	}

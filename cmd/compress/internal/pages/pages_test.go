@@ -1,0 +1,90 @@
+package pages
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t testing.TB, name, text string) string {
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const pruned = `{"command": "compress prune", "options": {"metric": "wanda", "sparsity": 0.5}, "perplexity": {"after": {"ppl": 2.25, "data": {"seqlen": 9}}},
+	"tensors": [{"name": "q0", "block": 0, "role": "q", "sparsity": 0.5}, {"name": "q1", "block": 1, "role": "q", "sparsity": 0.25}], "seconds": 3}`
+
+func TestFiguresAndCharts(t *testing.T) {
+	r, err := Read(write(t, "wanda.json", pruned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.title() != "compress prune" || r.name != "wanda" || len(r.Tables) != 1 || len(r.charts) != 1 {
+		t.Errorf("%+v", r)
+	}
+	if c := r.charts[0]; fmt.Sprint(c.Labels, c.Series) != "[0 1] [{q [] [0.5 0.25]}]" {
+		t.Errorf("heat map of %v %v", c.Labels, c.Series)
+	}
+	side := SideBySide([]*Run{r, {name: "empty"}})
+	var b bytes.Buffer
+	if err := side.CSV(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "run,perplexity.after.ppl,options.sparsity,seconds\nwanda,2.25,0.5,3\nempty,,,\n"; b.String() != want {
+		t.Errorf("side by side:\n%s", b.String())
+	}
+}
+
+func TestPageOfSeveralRuns(t *testing.T) {
+	var runs []*Run
+	for _, steps := range []string{`[{"step": 1, "loss": 3.5}, {"step": 2, "loss": 2.5}]`, `[]`, `[1, 2]`, `[[], {}]`, `"x"`} {
+		r, err := Read(write(t, "run.json", `{"command": "compress <b>", "ppl": 2, "steps": `+steps+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, r)
+	}
+	var b bytes.Buffer
+	if err := Page(runs, SideBySide(runs)).HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Side by side", "compress &lt;b&gt;", "<path class=\"stroke"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+func TestLongTablesAreCut(t *testing.T) {
+	rows := strings.TrimSuffix(strings.Repeat(`{"name": "t", "zeros": 1},`, maxRows+5), ",")
+	r, err := Read(write(t, "r.json", `{"tensors": [`+rows+`]}`))
+	if err != nil || len(r.Tables[0].Rows) != maxRows || !strings.Contains(r.Tables[0].Note, fmt.Sprint(maxRows+5)) {
+		t.Errorf("%v: %d rows, note %q", err, len(r.Tables[0].Rows), r.Tables[0].Note)
+	}
+}
+
+// FuzzRead: no report, however odd, stops the page.
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{pruned, `{}`, `{"a": [{"name": {}}]}`, `{"a": [{"block": "x", "role": 1, "sparsity": []}, 5]}`, strings.Repeat(`{"a":`, 50) + "1" + strings.Repeat("}", 50)} {
+		f.Add([]byte(s))
+	}
+	path := filepath.Join(f.TempDir(), "r.json")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Read(path)
+		if err != nil {
+			return
+		}
+		if err := Page([]*Run{r, r}, SideBySide([]*Run{r, r})).HTML(&bytes.Buffer{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
