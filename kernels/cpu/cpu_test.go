@@ -9,14 +9,20 @@ import (
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
 
-// levels are the settings of COMPRESS_CPU_DISABLE from everything the processor has down to portable Go.
-var levels = []struct{ name, disable string }{
-	{"all", ""},
-	{"no-amx", "amx"},
-	{"no-avx512bf16", "avx512bf16"},
-	{"no-avx512", "avx512"},
-	{"portable", "avx2"},
+// levels are the settings of COMPRESS_CPU_DISABLE from everything the processor has down to portable Go, and the operations
+// that such a level is about; none means all.
+var levels = []struct {
+	name, disable string
+	only          []string
+}{
+	{"all", "", nil},
+	{"no-amx", "amx", products},
+	{"no-avx512bf16", "avx512bf16", products},
+	{"no-avx512", "avx512", nil},
+	{"portable", "avx2", nil},
 }
+
+var products = []string{"MatMulNT", "MatMulNN", "MatMulTN"}
 
 // open opens the processor with some instruction sets switched off.
 func open(tb testing.TB, disable string, threads int) kernels.Device {
@@ -26,15 +32,18 @@ func open(tb testing.TB, disable string, threads int) kernels.Device {
 
 func TestConformance(t *testing.T) {
 	for _, l := range levels {
-		t.Run(l.name, func(t *testing.T) { kerneltest.Run(t, open(t, l.disable, 2)) })
+		t.Run(l.name, func(t *testing.T) { kerneltest.Run(t, open(t, l.disable, 2), l.only...) })
 	}
 }
 
+// TestThreadsDoNotMatter compares one thread with two and five.
 func TestThreadsDoNotMatter(t *testing.T) {
 	for _, l := range levels {
-		for _, threads := range []int{2, 5} {
-			t.Run(l.name, func(t *testing.T) { kerneltest.Same(t, open(t, l.disable, 1), open(t, l.disable, threads)) })
-		}
+		t.Run(l.name, func(t *testing.T) {
+			one := open(t, l.disable, 1)
+			kerneltest.Same(t, one, open(t, l.disable, 5), l.only...)
+			kerneltest.Same(t, one, open(t, l.disable, 2), append([]string{"Attention", "RMSNorm"}, products...)...)
+		})
 	}
 }
 

@@ -40,6 +40,7 @@ func (m *matmuls) nt(dst, x, w kernels.Mat, o kernels.MatMul) {
 	default:
 		m.panels(dst, operand{Mat: x}, operand{Mat: w}, x.Cols, o)
 	}
+	dst.Buf.Changed()
 }
 
 // nn computes dst[i,j] = Σ_p x[i,p]·w[p,j] (+ bias[j], + dst[i,j]).
@@ -55,6 +56,7 @@ func (m *matmuls) nn(dst, x, w kernels.Mat, o kernels.MatMul) {
 	default:
 		m.panels(dst, operand{Mat: x}, operand{Mat: w, kMajor: true}, x.Cols, o)
 	}
+	dst.Buf.Changed()
 }
 
 // tn computes dst[i,j] = Σ_p a[p,i]·b[p,j] (+ bias[j], + dst[i,j]).
@@ -68,6 +70,7 @@ func (m *matmuls) tn(dst, a, b kernels.Mat, o kernels.MatMul) {
 	default:
 		m.panels(dst, operand{Mat: a, kMajor: true}, operand{Mat: b, kMajor: true}, a.Rows, o)
 	}
+	dst.Buf.Changed()
 }
 
 // emptyProduct is a product over an inner size of zero.

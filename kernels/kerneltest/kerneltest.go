@@ -13,6 +13,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -31,25 +32,34 @@ var cases = map[string]func(*run){
 	"Sync": func(r *run) { r.do(func(*kernels.Ops, view) {}) },
 }
 
-// Run tests every operation of dev against the reference backend.
-func Run(t *testing.T, dev kernels.Device) {
-	each(t, func(r *run) {
+// Run tests every operation of dev against the reference backend, or only those named.
+func Run(t *testing.T, dev kernels.Device, only ...string) {
+	each(t, only, func(r *run) {
 		r.dev, r.other = dev, ref.New()
 	})
 }
 
-// Same tests that every operation gives equal bits on two devices of one backend, opened with different options.
-func Same(t *testing.T, a, b kernels.Device) {
-	each(t, func(r *run) {
+// Same tests that every operation, or those named, give equal bits on two devices of one backend, opened with different
+// options.
+func Same(t *testing.T, a, b kernels.Device, only ...string) {
+	each(t, only, func(r *run) {
 		r.dev, r.other, r.same = a, b, true
 	})
 }
 
-// each runs the case of every operation.
-func each(t *testing.T, devices func(*run)) {
+// each runs the case of every operation, or of those named.
+func each(t *testing.T, only []string, devices func(*run)) {
 	fields := reflect.TypeFor[kernels.Ops]()
+	for _, name := range only {
+		if _, ok := fields.FieldByName(name); !ok {
+			t.Errorf("kernels.Ops has no %s", name)
+		}
+	}
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
+		if len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			test, ok := cases[name]
 			if !ok {
