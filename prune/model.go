@@ -295,6 +295,7 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat) (Tensor, error) {
 	if err := w.ops.Sync(); err != nil || !w.o.Pattern.Structured() {
 		return t, err
 	}
+	t.Short = l.In % w.o.Pattern.M
 	byOutput := stored
 	if l.Transposed {
 		var err error

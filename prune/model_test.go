@@ -68,6 +68,15 @@ func comparePlain(t *testing.T, dir string, o Options) {
 	if o.Pattern.Structured() && !report.Total.Exact {
 		t.Error("the report says the pattern is not exact")
 	}
+	short := 0
+	for _, x := range report.Tensors {
+		if x.Short > 0 {
+			short++
+		}
+	}
+	if short != report.Total.Short || (short > 0) != strings.Contains(strings.Join(report.Notes, "\n"), "short last group") {
+		t.Errorf("%d matrices with a short group, total %d, notes %q", short, report.Total.Short, report.Notes)
+	}
 }
 
 // recordInputs gives Σ x² over all tokens, and their number, for each matrix of a block.

@@ -65,6 +65,7 @@ type Tensor struct {
 	Zeros     int64   `json:"zeros"`
 	Sparsity  float64 `json:"sparsity"`
 	BadGroups int64   `json:"bad_groups"` // N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
+	Short     int     `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
 	Unrouted  bool    `json:"unrouted,omitempty"`
 }
 
@@ -78,6 +79,7 @@ type Total struct {
 	Exact    bool    `json:"pattern_exact"`
 	Restored int     `json:"restored"` // matrices taken from an interrupted run
 	Unrouted int     `json:"unrouted"` // matrices of experts that no calibration token reached, ranked by |W|
+	Short    int     `json:"short_groups"` // N:M: matrices whose inputs are not a multiple of M
 }
 
 // Times are wall-clock seconds.
@@ -100,6 +102,9 @@ func (r *Report) add(t Tensor) {
 	if t.Unrouted {
 		r.Total.Unrouted++
 	}
+	if t.Short > 0 {
+		r.Total.Short++
+	}
 }
 
 // close computes what depends on all matrices.
@@ -119,6 +124,10 @@ func (r *Report) close() {
 	r.Total.Overall = ratio(r.Total.Zeros, r.Model.Parameters)
 	if n := r.Total.Unrouted; n > 0 {
 		r.note("%d matrices of experts saw no calibration token and were ranked by |W|", n)
+	}
+	if n := r.Total.Short; n > 0 {
+		r.note("the inputs of %d matrices are not a multiple of %d: the short last group of a neuron loses %d too, or all it has",
+			n, r.Options.Pattern.M, r.Options.Pattern.N)
 	}
 	if n := r.Total.Restored; n > 0 {
 		r.note("%d matrices were taken from an interrupted run; counts of experts without tokens cover the others", n)
