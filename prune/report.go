@@ -64,7 +64,7 @@ type Tensor struct {
 	Kept      int64   `json:"kept"`
 	Zeros     int64   `json:"zeros"`
 	Sparsity  float64 `json:"sparsity"`
-	BadGroups int64   `json:"bad_groups"` // N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
+	BadGroups int64   `json:"bad_groups"`            // N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
 	Short     int     `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
 	Unrouted  bool    `json:"unrouted,omitempty"`
 }
@@ -77,8 +77,8 @@ type Total struct {
 	Sparsity float64 `json:"sparsity"` // Zeros/Weights
 	Overall  float64 `json:"overall"`  // Zeros over all parameters of the model
 	Exact    bool    `json:"pattern_exact"`
-	Restored int     `json:"restored"` // matrices taken from an interrupted run
-	Unrouted int     `json:"unrouted"` // matrices of experts that no calibration token reached, ranked by |W|
+	Restored int     `json:"restored"`     // matrices taken from an interrupted run
+	Unrouted int     `json:"unrouted"`     // matrices of experts that no calibration token reached, ranked by |W|
 	Short    int     `json:"short_groups"` // N:M: matrices whose inputs are not a multiple of M
 }
 
