@@ -1,0 +1,107 @@
+package lm_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+)
+
+const nano = "../testdata/nano/base"
+
+// open loads the model that the examples run.
+func open() *lm.Model {
+	m, err := lm.Load(context.Background(), nano, cpu.New(cpu.Options{}), lm.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return m
+}
+
+func ExampleLoad() {
+	m, err := lm.Load(context.Background(), nano, cpu.New(cpu.Options{}), lm.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	c := m.Config()
+	fmt.Println(c.ModelType, m.Blocks(), "blocks,", m.NumParameters(), "parameters")
+	for _, l := range m.Linears(0)[:2] {
+		fmt.Println(l.Name, l.Role, l.Out, "×", l.In)
+	}
+	// Output:
+	// llama 4 blocks, 480096 parameters
+	// model.layers.0.self_attn.q_proj.weight q 96 × 96
+	// model.layers.0.self_attn.k_proj.weight k 48 × 96
+}
+
+func ExampleModel_Forward() {
+	m := open()
+	defer m.Close()
+	ids := [][]int32{{10, 20, 30, 40}, {7, 8}}
+	r, err := m.Forward(context.Background(), ids, lm.ForwardOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Counted, "tokens predicted; of the first sequence", len(r.LossPerToken[0]))
+	// Output: 4 tokens predicted; of the first sequence 3
+}
+
+func ExampleModel_Generate() {
+	m := open()
+	defer m.Close()
+	out, err := m.Generate(context.Background(), []int32{10, 20, 30}, lm.GenerateOptions{MaxTokens: 5, Stop: []int32{}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(out), "new tokens")
+	// Output: 5 new tokens
+}
+
+// Hooks see what every matrix multiplies, for example to collect statistics for pruning.
+func ExampleHooks() {
+	m := open()
+	defer m.Close()
+	inputs := 0
+	hooks := &lm.Hooks{LinearInput: func(l lm.Linear, x kernels.Mat) { inputs += x.Rows * x.Cols }}
+	if _, err := m.Forward(context.Background(), [][]int32{{1, 2, 3}}, lm.ForwardOptions{Hooks: hooks}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(inputs > 0)
+	// Output: true
+}
+
+// A changed model is saved under its name only when it is complete.
+func ExampleSaver() {
+	m := open()
+	defer m.Close()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	name := m.Linears(0)[0].Name
+	w, err := m.MutableParam(name)
+	if err != nil {
+		log.Fatal(err)
+	}
+	w.Buf.U16()[0] = 0 // the first weight, BF16
+	w.Buf.Changed()
+	s, err := m.NewSaver(filepath.Join(dir, "changed"), lm.SaveOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Save(name); err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Finish(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("saved:", s.Complete())
+	// Output: saved: true
+}
