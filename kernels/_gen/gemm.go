@@ -86,7 +86,13 @@ func loadArgs(f *file) {
 		off int
 		reg string
 	}{
-		{argA, "AX"}, {argB, "R8"}, {argC, "DX"}, {argK, "R9"}, {argLdc, "SI"}, {argPanels, "R10"}, {argAStep, "R11"},
+		{argA, "AX"},
+		{argB, "R8"},
+		{argC, "DX"},
+		{argK, "R9"},
+		{argLdc, "SI"},
+		{argPanels, "R10"},
+		{argAStep, "R11"},
 		{argAcc, "R12"},
 	} {
 		f.op("MOVQ %d(DI), %s", a.off, a.reg)

@@ -252,7 +252,7 @@ func TestMatMulThreads(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for name, f := range isaLevels() {
 		t.Run(name, func(t *testing.T) {
-			for _, shape := range [][3]int{{150, 400, 300}, {3, 1000, 515}, {16, 700, 64}} {
+			for _, shape := range [][3]int{{100, 260, 300}, {3, 600, 515}, {16, 600, 64}} {
 				for _, kind := range []orientation{nt, nn, tn} {
 					for _, typ := range weightTypes {
 						for _, p := range precisions {
@@ -341,7 +341,7 @@ func TestMatMulExactOnIllScaledData(t *testing.T) {
 		"offset":  func() float32 { return float32(1 + 1e-3*rng.NormFloat64()) },
 		"tiny":    func() float32 { return float32(1e-30 * rng.NormFloat64()) },
 		"huge":    func() float32 { return float32(1e30 * rng.NormFloat64()) },
-		"cancels": func() float32 { return float32(1-2*(rng.IntN(2))) * (1 + rng.Float32()/1024) },
+		"cancels": func() float32 { return float32(1-2*rng.IntN(2)) * (1 + rng.Float32()/1024) },
 	}
 	devices := allDevices(1)
 	for label, gen := range spread {
@@ -424,22 +424,6 @@ func TestMatMulPanics(t *testing.T) {
 			}()
 			f()
 		})
-	}
-}
-
-// TestMatMulAllocations bounds the garbage of a product: what starting threads costs, nothing that grows with the shapes.
-func TestMatMulAllocations(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, shape := range [][3]int{{1, 300, 200}, {40, 300, 200}} {
-		for _, kind := range []orientation{nt, nn} {
-			c := newCase(rng, kind, kernels.BF16, shape[0], shape[1], shape[2], 0)
-			dst := newMat(kernels.F32, c.m, c.n, 0)
-			d := deviceWith(detect(""), 1)
-			runtime.GC()
-			if n := testing.AllocsPerRun(20, func() { c.run(d, dst) }); n > 1 {
-				t.Errorf("%v: %.1f allocations a call on one thread", c, n)
-			}
-		}
 	}
 }
 
