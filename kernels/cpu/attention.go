@@ -14,8 +14,8 @@ import (
 // along the channels. Many queries (prompts) are computed in lane blocks: see attendLanes.
 
 const (
-	rowKeys   = 128  // keys in a block of the row form
-	splitKeys = 2048 // keys in a piece of the row form when there are few rows
+	rowKeys   = 64  // keys in a block of the row form
+	splitKeys = 512 // keys in a piece of the row form when there are few rows
 )
 
 // attend is one call of attention.
@@ -74,91 +74,97 @@ func (a *attend) head(m kernels.Mat, g, j int) []float32 {
 	return m.Buf.F32()[m.Off+j*m.Stride+g*a.KVHeadStride:]
 }
 
-// rows computes the queries one by one. A piece is one row and key/value head; with few of those the keys are split
-// too, and the parts put together at the end.
+// rows computes the queries one by one. A piece is one row; with few of those the keys are split too, and the parts put
+// together at the end.
 func (a *attend) rows() {
-	units := a.q.Rows * a.KVHeads
-	_, longest := a.keys(a.q.Rows - 1)
+	n := a.q.Rows
+	_, longest := a.keys(n - 1)
 	if a.Window > 0 {
 		longest = min(longest, a.Window)
 	}
 	splits := 1
-	if units < 64 {
+	if n < 32 {
 		splits = (longest + splitKeys - 1) / splitKeys
 	}
-	width := a.rep * (a.HeadDim + 2)
-	part, owner := lend(units * splits * width)
-	a.l.each(units*splits, units*longest*a.HeadDim*a.rep/2, func(p int) {
-		u, split := p/splits, p%splits
-		lo, hi := a.keys(u / a.KVHeads)
+	width := a.Heads * (a.HeadDim + 2)
+	part, owner := lend(n * splits * width)
+	a.l.each(n*splits, n*longest*a.HeadDim*a.Heads/2, func(p int) {
+		i, split := p/splits, p%splits
+		lo, hi := a.keys(i)
 		step := (hi - lo + splits - 1) / splits
 		lo = min(lo+split*step, hi)
-		a.part(part[p*width:(p+1)*width], u/a.KVHeads, u%a.KVHeads, lo, min(lo+step, hi))
+		a.part(part[p*width:(p+1)*width], i, lo, min(lo+step, hi))
 	})
-	for u := range units {
-		a.join(part[u*splits*width:(u+1)*splits*width], splits, u/a.KVHeads, u%a.KVHeads)
+	for i := range n {
+		a.join(part[i*splits*width:(i+1)*splits*width], splits, a.dst.RowF32(i))
 	}
 	giveBack(owner)
 }
 
-// part computes, for the heads of key/value head g in row i, the state after keys [lo, hi): per head the HeadDim
-// weighted sums of the values, the highest score and the sum of the exponentials.
-func (a *attend) part(state []float32, i, g, lo, hi int) {
-	v, d := a.l.v, a.HeadDim
-	work, owner := lend(a.rep*d + rowKeys)
-	q, s := work[:a.rep*d], work[a.rep*d:]
-	row := a.q.RowF32(i)
+// part computes, for all heads of row i, the state after keys [lo, hi): per head the HeadDim weighted sums of the values,
+// the highest score and the sum of the exponentials. All heads take a block of keys before the next is read, so that memory
+// is read in the order in which it lies.
+func (a *attend) part(state []float32, i, lo, hi int) {
+	d, row := a.HeadDim, a.q.RowF32(i)
+	work, owner := lend(a.Heads*d + rowKeys)
+	q, s := work[:a.Heads*d], work[a.Heads*d:]
 	clear(state)
-	for r := range a.rep {
-		v.scale(q[r*d:(r+1)*d], row[(g*a.rep+r)*a.QHeadStride:][:d], a.Scale)
-		state[r*(d+2)+d] = float32(math.Inf(-1))
+	for h := range a.Heads {
+		a.l.v.scale(q[h*d:(h+1)*d], row[h*a.QHeadStride:][:d], a.Scale)
+		state[h*(d+2)+d] = float32(math.Inf(-1))
 	}
 	for j := lo; j < hi; j += rowKeys {
 		s := s[:min(rowKeys, hi-j)]
-		k, vals := a.head(a.k, g, j), a.head(a.v, g, j)
-		for r := range a.rep {
-			v.dots(s, q[r*d:(r+1)*d], k, a.k.Stride)
-			if a.Softcap != 0 {
-				v.tanh(s, s, 1/a.Softcap, a.Softcap)
-			}
-			st := state[r*(d+2) : (r+1)*(d+2)]
-			top := max(st[d], v.top(s))
-			base := top
-			if math.IsInf(float64(top), -1) {
-				base = 0 // nothing but -Inf so far: -Inf - -Inf would be NaN for ever
-			}
-			carry := float32(math.Exp(float64(st[d] - base)))
-			st[d], st[d+1] = top, st[d+1]*carry+float32(v.exp(s, s, base))
-			v.weigh(st[:d], s, vals, a.v.Stride, carry)
+		for h := range a.Heads {
+			g := h / a.rep
+			a.update(state[h*(d+2):(h+1)*(d+2)], q[h*d:(h+1)*d], a.head(a.k, g, j), a.head(a.v, g, j), s)
 		}
 	}
 	giveBack(owner)
 }
 
-// join puts the states of all splits together and writes the result of the heads of g in row i.
-func (a *attend) join(part []float32, splits, i, g int) {
+// update adds len(s) keys and values to the state of one head; s is overwritten.
+func (a *attend) update(state, q, k, vals, s []float32) {
+	v, d := a.l.v, a.HeadDim
+	v.dots(s, q, k, a.k.Stride)
+	if a.Softcap != 0 {
+		v.tanh(s, s, 1/a.Softcap, a.Softcap)
+	}
+	top := max(state[d], v.top(s))
+	base := finite(top)
+	carry := float32(math.Exp(float64(state[d] - base)))
+	state[d], state[d+1] = top, state[d+1]*carry+float32(v.exp(s, s, base))
+	v.weigh(state[:d], s, vals, a.v.Stride, carry)
+}
+
+// finite is what scores up to top are taken relative to: 0 where there was nothing but -Inf, for -Inf - -Inf would be NaN for
+// ever.
+func finite(top float32) float32 {
+	if math.IsInf(float64(top), -1) {
+		return 0
+	}
+	return top
+}
+
+// join puts the states of all splits together and writes a row.
+func (a *attend) join(part []float32, splits int, row []float32) {
 	v, d, width := a.l.v, a.HeadDim, len(part)/splits
-	out := a.dst.RowF32(i)
-	for r := range a.rep {
-		first := part[r*(d+2) : (r+1)*(d+2)]
-		top := first[d]
+	for h := range a.Heads {
+		at := h * (d + 2)
+		top := part[at+d]
 		for p := 1; p < splits; p++ {
-			top = max(top, part[p*width+r*(d+2)+d])
+			top = max(top, part[p*width+at+d])
 		}
-		base := top
-		if math.IsInf(float64(top), -1) {
-			base = 0
-		}
-		dst := out[(g*a.rep+r)*d:][:d]
-		sum := float32(0)
+		base := finite(top)
+		dst, sum := row[h*d:(h+1)*d], float32(0)
 		for p := range splits {
-			st := part[p*width+r*(d+2):][:d+2]
-			c := float32(math.Exp(float64(st[d] - base)))
-			sum += st[d+1] * c
+			state := part[p*width+at:][:d+2]
+			c := float32(math.Exp(float64(state[d] - base)))
+			sum += state[d+1] * c
 			if p == 0 {
-				v.scale(dst, st[:d], c)
+				v.scale(dst, state[:d], c)
 			} else {
-				v.add(dst, dst, st[:d], c)
+				v.add(dst, dst, state[:d], c)
 			}
 		}
 		v.scale(dst, dst, 1/sum)
