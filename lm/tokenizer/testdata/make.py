@@ -14,6 +14,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -75,7 +76,7 @@ DEEPSEEK = [r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+",
             r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
 
 byte_level("gpt2", P.ByteLevel(add_prefix_space=False), post=PP.ByteLevel(trim_offsets=True))
-byte_level("roberta", P.ByteLevel(add_prefix_space=True), post=PP.RobertaProcessing(("</s>", 322), ("<s>", 321)))
+byte_level("roberta", P.ByteLevel(add_prefix_space=True), post=PP.RobertaProcessing(("</s>", 321), ("<s>", 320)))
 
 
 def llama3(spec):
@@ -85,7 +86,7 @@ def llama3(spec):
 
 byte_level("llama3", patterns(LLAMA3), change=llama3, post=PP.Sequence([
     PP.ByteLevel(trim_offsets=False),
-    PP.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 321)])]))
+    PP.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 320)])]))
 byte_level("o200k", patterns(O200K), norm=N.NFC())
 byte_level("possessive", patterns(POSSESSIVE), added=False)
 byte_level("deepseek", patterns(*DEEPSEEK), added=False)
@@ -164,12 +165,12 @@ unigram("nosplit", N.Sequence([N.Strip(), N.Replace(Regex(r"\s+"), "▁")]),
 # A character map of our own, compiled by SentencePiece.
 rules = {"\uff21": "A", "e\u0301": "é", "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u200b": "", "ﬁ": "fi",
          "A\u0308": "Ä", "①": "1", "…": "...", "\u0001": "", "ａ": "a", "½": "1/2"}
-with open("/tmp/rules.tsv", "w", encoding="utf-8") as f:
+with tempfile.NamedTemporaryFile("w", suffix=".tsv", delete=False, encoding="utf-8") as f:
     for k, v in rules.items():
         f.write(" ".join("%X" % ord(c) for c in k) + "\t" + " ".join("%X" % ord(c) for c in v) + "\n")
 model = io.BytesIO()
 sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(LINES), model_writer=model, vocab_size=300,
-                                         normalization_rule_tsv="/tmp/rules.tsv", minloglevel=2)
+                                         normalization_rule_tsv=f.name, minloglevel=2)
 proto = sentencepiece_model_pb2.ModelProto()
 proto.ParseFromString(model.getvalue())
 tok = Tokenizer(M.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=0))

@@ -134,7 +134,9 @@ func (n *Node) List(key string) []*Node {
 			return err
 		}
 		item, err := NewNode(v, n.depth+1)
-		out = append(out, item)
+		if err == nil {
+			out = append(out, item)
+		}
 		return err
 	}), key)
 	return out

@@ -61,6 +61,7 @@ type parser struct {
 	i     int
 	depth int
 	flags flags
+	rest  bool // flags for the rest of a group were just read
 }
 
 type flags struct{ fold, dotAll, extended bool }
@@ -282,6 +283,10 @@ func (p *parser) group() (expr, error) {
 		if wrap, skip, err = p.groupKind(); err != nil || skip {
 			return nil, err
 		}
+		if wrap == nil && p.rest {
+			p.rest = false
+			return p.alternatives() // (?i) holds for all that follows in the group around it, which a|b then divides
+		}
 	}
 	body, err := p.alternatives()
 	if err != nil {
@@ -329,7 +334,8 @@ func (p *parser) groupKind() (wrap func(expr) expr, skip bool, err error) {
 	return p.groupFlags()
 }
 
-// groupFlags reads the flags of (?i) and (?i:…). Without a colon they hold to the end of the group around.
+// groupFlags reads the flags of (?i) and (?i:…). Without a colon they hold to the end of the group around, and rest is
+// set.
 func (p *parser) groupFlags() (wrap func(expr) expr, skip bool, err error) {
 	outer := p.flags
 	on := true
@@ -346,7 +352,8 @@ func (p *parser) groupFlags() (wrap func(expr) expr, skip bool, err error) {
 		case 'x':
 			p.flags.extended = on
 		case ')':
-			return nil, true, nil
+			p.rest = true
+			return nil, false, nil
 		case ':':
 			return func(e expr) expr { p.flags = outer; return e }, false, nil
 		default:
