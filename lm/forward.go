@@ -158,16 +158,20 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 			starts = append(starts, int32(t))
 		}
 	}
-	s := m.borrow()
-	defer m.giveBack(s)
-	if err := m.grow(&s.bufs[sNorm], kernels.F32, rows*m.config.Hidden); err != nil {
-		return nil, err
+	var tmp kernels.Mat
+	if m.positions != nil {
+		b, err := m.dev.Alloc(kernels.F32, rows*m.config.Hidden)
+		if err != nil {
+			return nil, fmt.Errorf("embeddings of %d tokens: %w", rows, err)
+		}
+		defer b.Free()
+		tmp = kernels.MatOf(b, rows, m.config.Hidden)
 	}
-	return h, m.embedTo(h.X, s, flat, starts)
+	return h, m.embedTo(h.X, tmp, flat, starts)
 }
 
-// embedTo writes the embeddings of ids at the given positions. Scratch slot sNorm must be large enough.
-func (m *Model) embedTo(x kernels.Mat, s *scratch, ids, pos []int32) error {
+// embedTo writes the embeddings of ids at the given positions, which it may change. Learned positions pass through tmp.
+func (m *Model) embedTo(x, tmp kernels.Mat, ids, pos []int32) error {
 	if err := m.hold(m.input); err != nil {
 		return err
 	}
@@ -176,14 +180,11 @@ func (m *Model) embedTo(x kernels.Mat, s *scratch, ids, pos []int32) error {
 	if m.positions == nil {
 		return nil
 	}
-	t := kernels.MatOf(s.bufs[sNorm], x.Rows, x.Cols)
-	if off := int32(m.config.Arch.PositionOffset); off != 0 {
-		for i := range pos {
-			pos[i] += off
-		}
+	for i := range pos {
+		pos[i] += int32(m.config.Arch.PositionOffset)
 	}
-	m.ops.Gather(t, m.positions.mat, pos, 1)
-	m.ops.Add(x, x, t, 1)
+	m.ops.Gather(tmp, m.positions.mat, pos, 1)
+	m.ops.Add(x, x, tmp, 1)
 	return nil
 }
 

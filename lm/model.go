@@ -12,9 +12,9 @@ import (
 
 // Ways in which a checkpoint, or the input of a model, can be wrong.
 var (
-	ErrMissingTensor = arch.ErrMissingTensor
-	ErrExtraTensor   = arch.ErrExtraTensor
-	ErrShape         = arch.ErrShape
+	ErrMissingTensor = arch.ErrMissingTensor // the configuration asks for it, the files don't have it
+	ErrExtraTensor   = arch.ErrExtraTensor   // the files have it, the architecture doesn't
+	ErrShape         = arch.ErrShape         // of a tensor, against the configuration
 	ErrDType         = errors.New("element type cannot be computed with")
 	ErrUnknownTensor = errors.New("the model has no such tensor")
 	ErrVocabulary    = errors.New("token is outside the vocabulary")
@@ -69,11 +69,11 @@ type Model struct {
 // Linear is one matrix of a block.
 type Linear struct {
 	Name       string    // tensor name in the checkpoint
-	Block      int       //
+	Block      int       // from 0
 	Role       arch.Role // what it does
 	Expert     int       // -1 outside of mixtures, and for a shared expert
-	In, Out    int
-	Transposed bool // stored [in, out]
+	In, Out    int       // channels
+	Transposed bool      // stored [in, out]
 }
 
 // Config is the model's configuration.

@@ -581,3 +581,61 @@ func TestBadCheckpoint(t *testing.T) {
 		t.Errorf("no folder: %v", err)
 	}
 }
+
+// A failing Append leaves the session as it was, or empty where it cannot; streaming changes nothing.
+func TestSessionAfterFailure(t *testing.T) {
+	for _, name := range []string{"llama", "mistral"} {
+		config := maps.Clone(tiny()[name])
+		config["max_position_embeddings"] = 4096
+		m := load(t, recipe{config: config, seed: 3}.write(t, t.TempDir()), cpu.New(cpu.Options{}), Options{Stream: true})
+		seq := tokens(5, 37, 1500)[0]
+		s, err := m.NewSession(SessionOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		first, err := s.Append(ctx, seq[:20])
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = slices.Clone(first)
+		cancelled := &afterBlocks{Context: ctx, left: 8} // fails in the third piece of the prompt
+		if _, err := s.Append(cancelled, seq); !errors.Is(err, context.Canceled) {
+			t.Fatalf("error %v", err)
+		}
+		want := 20
+		if name == "mistral" {
+			want = 0
+		}
+		if s.Len() != want {
+			t.Fatalf("%s: %d tokens after the failure", name, s.Len())
+		}
+		if err := s.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		again, err := s.Append(ctx, seq[:20])
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "logits", again, first, 0)
+		if _, err := s.Append(ctx, nil); !errors.Is(err, ErrInput) {
+			t.Errorf("no tokens: %v", err)
+		}
+		if _, err := s.Append(ctx, []int32{99}); !errors.Is(err, ErrVocabulary) || s.Len() != 20 {
+			t.Errorf("vocabulary: %v", err)
+		}
+	}
+}
+
+// afterBlocks is a context that is cancelled once it has been asked a number of times.
+type afterBlocks struct {
+	context.Context
+	left int
+}
+
+func (a *afterBlocks) Err() error {
+	if a.left--; a.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}

@@ -6,20 +6,22 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// The scratch matrices of a pass. They are reused from block to block.
+// The scratch matrices of a pass. They are reused from block to block; those of attention and those of the MLP share
+// the same memory, because the one has ended when the other begins.
 const (
-	sHidden = iota // the residual stream of a cached pass
-	sNorm
+	sNorm = iota
 	sNorm2
-	sQ
+	sBranch
+	sDelta
+
+	sQ // attention
 	sK
 	sV
 	sQKV
 	sAttn
-	sBranch
-	sGate
+
+	sGate // MLP
 	sUp
-	sDelta
 	sRoute
 	sExpertIn
 	sExpertOut
@@ -28,21 +30,17 @@ const (
 
 // scratch is the working memory of one pass.
 type scratch struct {
-	bufs   [scratchSlots]*kernels.Buffer
-	head   [3]*kernels.Buffer // rows, logits, losses
-	pos    []int32            // rows' positions in the tables of the rotation
-	steps  []int32            // rows' positions in the sequence
+	arena  *kernels.Buffer
+	base   [scratchSlots + 1]int // where each matrix starts in the arena
+	head   [3]*kernels.Buffer    // rows, logits, losses
+	pos    []int32               // rows' positions in the tables of the rotation
+	steps  []int32               // rows' positions in the sequence
 	one    [1]rotation
 	routes []expertTokens
 }
 
 func (s *scratch) free() {
-	for _, b := range s.bufs {
-		if b != nil {
-			b.Free()
-		}
-	}
-	for _, b := range s.head {
+	for _, b := range append(s.head[:], s.arena) {
 		if b != nil {
 			b.Free()
 		}
@@ -121,12 +119,24 @@ func (m *Model) giveBack(s *scratch) {
 	s.free()
 }
 
-// reserve makes the scratch matrices large enough for a number of rows, so that taking one cannot fail.
+// reserve makes the arena large enough for a number of rows, so that taking a matrix cannot fail.
 func (p *pass) reserve(rows int) error {
-	for slot, width := range p.m.widths() {
-		if err := p.m.grow(&p.bufs[slot], kernels.F32, rows*width); err != nil {
-			return fmt.Errorf("activations of %d tokens: %w", rows, err)
+	w := p.m.widths()
+	end := [2]int{}
+	at := 0
+	for slot, width := range w {
+		switch slot {
+		case sQ:
+			end[0] = at
+		case sGate:
+			end[1], at = at, end[0]
 		}
+		p.base[slot] = at
+		at += (rows*width + 15) / 16 * 16 // 64 bytes
+	}
+	p.base[scratchSlots] = max(at, end[1])
+	if err := p.m.grow(&p.arena, kernels.F32, p.base[scratchSlots]); err != nil {
+		return fmt.Errorf("activations of %d tokens: %w", rows, err)
 	}
 	return nil
 }
@@ -153,7 +163,7 @@ func (m *Model) widths() (w [scratchSlots]int) {
 	first := m.blocks[0]
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	inner := max(c.Inner, c.ExpertInner, c.SharedInner)
-	w[sHidden], w[sNorm], w[sAttn], w[sGate], w[sUp] = c.Hidden, c.Hidden, q, inner, inner
+	w[sNorm], w[sAttn], w[sGate], w[sUp] = c.Hidden, q, inner, inner
 	if c.Parallel {
 		w[sNorm2] = c.Hidden
 	}
@@ -179,7 +189,7 @@ func (m *Model) widths() (w [scratchSlots]int) {
 
 // mat is a scratch matrix; its contents are undefined.
 func (p *pass) mat(slot, rows, cols int) kernels.Mat {
-	return kernels.MatOf(p.bufs[slot], rows, cols)
+	return kernels.Mat{Buf: p.arena, Off: p.base[slot], Rows: rows, Cols: cols, Stride: cols}
 }
 
 // onHost runs f over the rows of x in host memory; what f changes reaches the device.

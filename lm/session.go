@@ -20,6 +20,7 @@ type Session struct {
 	layers  []cacheLayer
 	length  int
 	scratch *scratch
+	hidden  *kernels.Buffer // the residual stream of the latest tokens
 	logits  *kernels.Buffer
 	host    []float32 // logits on devices that are not host memory
 	lens    [1]int
@@ -47,7 +48,7 @@ func (m *Model) NewSession(o SessionOptions) (*Session, error) {
 func (s *Session) Len() int { return s.length }
 
 // Append runs more tokens and gives the logits of the last one, [vocabulary], valid until the next call. After an error the
-// session has the length it had.
+// session has the length it had, or is empty where keys that it would need have left a sliding window.
 func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: no tokens", ErrInput)
@@ -61,7 +62,7 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 		n := min(len(ids), prefillChunk)
 		x, err := s.run(ctx, ids[:n], total)
 		if err != nil {
-			s.rewind(before)
+			s.restore(before)
 			return nil, err
 		}
 		last, ids = x, ids[n:]
@@ -79,8 +80,11 @@ func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat,
 	}
 	defer p.end()
 	p.cache = s
-	x := p.mat(sHidden, len(ids), m.config.Hidden)
-	if err := m.embedTo(x, s.scratch, ids, s.steps(len(ids))); err != nil {
+	if err := m.grow(&s.hidden, kernels.F32, len(ids)*m.config.Hidden); err != nil {
+		return kernels.Mat{}, err
+	}
+	x := kernels.MatOf(s.hidden, len(ids), m.config.Hidden)
+	if err := m.embedTo(x, p.mat(sNorm, x.Rows, x.Cols), ids, s.steps(len(ids))); err != nil {
 		return kernels.Mat{}, err
 	}
 	for l := range m.blocks {
@@ -209,6 +213,17 @@ func (s *Session) Truncate(n int) error {
 	return nil
 }
 
+// restore goes back to n tokens after a failure, or to none if that is not possible.
+func (s *Session) restore(n int) {
+	if s.Truncate(n) == nil {
+		return
+	}
+	for l := range s.layers {
+		s.layers[l].rows = 0
+	}
+	s.length = 0
+}
+
 // rewind forgets the tokens from n on.
 func (s *Session) rewind(n int) {
 	for l := range s.layers {
@@ -225,6 +240,9 @@ func (s *Session) Close() {
 	if s.scratch != nil {
 		s.m.giveBack(s.scratch)
 		s.logits.Free()
+		if s.hidden != nil {
+			s.hidden.Free()
+		}
 	}
 	s.scratch = nil
 }

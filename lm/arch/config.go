@@ -236,10 +236,10 @@ type Activation string
 
 // The activations. Configurations spell some of them in several ways.
 const (
-	SiLU     Activation = "silu"
+	SiLU     Activation = "silu"      // x·sigmoid(x)
 	GELU     Activation = "gelu"      // with the error function
 	GELUTanh Activation = "gelu_tanh" // the approximation by tanh
-	ReLU     Activation = "relu"
+	ReLU     Activation = "relu"      // max(x, 0)
 )
 
 // activations are the names that configurations use.

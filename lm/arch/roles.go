@@ -14,12 +14,12 @@ const (
 	MLPNorm      Role = "mlp_norm"       // norm before the MLP
 	AttnPostNorm Role = "attn_post_norm" // norm of attention's output
 	MLPPostNorm  Role = "mlp_post_norm"  // norm of the MLP's output
-	QNorm        Role = "q_norm"
-	KNorm        Role = "k_norm"
+	QNorm        Role = "q_norm"         // norm of the queries
+	KNorm        Role = "k_norm"         // norm of the keys
 
-	Q   Role = "q"
-	K   Role = "k"
-	V   Role = "v"
+	Q   Role = "q"   // queries
+	K   Role = "k"   // keys
+	V   Role = "v"   // values
 	QKV Role = "qkv" // q, k and v in one matrix, ordered as Arch.QKV says
 	O   Role = "o"   // attention's output projection
 
@@ -30,8 +30,8 @@ const (
 
 	Router       Role = "router"        // mixture: one row per expert
 	SharedGate   Role = "shared_gate"   // the expert that every token visits
-	SharedUp     Role = "shared_up"     //
-	SharedDown   Role = "shared_down"   //
+	SharedUp     Role = "shared_up"     // its other half
+	SharedDown   Role = "shared_down"   // its output matrix
 	SharedRouter Role = "shared_router" // one row: its sigmoid weighs the shared expert
 )
 
@@ -77,7 +77,7 @@ type Window string
 
 // The window rules. An explicit layer_types in the configuration overrides them.
 const (
-	AllBlocks  Window = "all"
+	AllBlocks  Window = "all"        // every block
 	EvenBlocks Window = "even"       // blocks 0, 2, 4, …
 	FromBlock  Window = "from_layer" // blocks from the field window_from on
 )

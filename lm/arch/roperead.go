@@ -29,7 +29,7 @@ func (r *configReader) rope(c *Config) {
 	p.Theta = s.either("rope_theta", table.Theta)
 	p.Dim = s.dim(c, table)
 	p.Type = s.kind(table.Aliases)
-	if r.err == nil && (p.Theta <= 0 || p.Theta == 1) {
+	if r.err == nil && (p.Theta <= 0 || p.Theta == 1 && p.Type == "yarn") {
 		s.fault("rope_theta", "%g cannot be the base of frequencies", p.Theta)
 	}
 	s.scaling(p, table)
