@@ -18,6 +18,9 @@ const (
 	splitKeys = 512 // keys in a piece of the row form when there are few rows
 )
 
+// maxLaneStride keeps the place of a query inside its block in 32 bits, for at most 32 rows.
+const maxLaneStride = math.MaxInt32 / 64
+
 // attend is one call of attention.
 type attend struct {
 	kernels.Attention
@@ -43,7 +46,7 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	lanes := l.v.lanes.n
 	switch {
 	case q.Rows == 0:
-	case lanes > 0 && min(q.Rows*a.rep, lanes)*8 >= lanes*3:
+	case lanes > 0 && min(q.Rows*a.rep, lanes)*8 >= lanes*3 && max(q.Stride, dst.Stride) <= maxLaneStride:
 		a.laneBlocks()
 	default:
 		a.rows()

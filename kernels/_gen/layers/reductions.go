@@ -3,45 +3,55 @@ package main
 // reductions writes the loops that sum in float64 or look for the highest value.
 func reductions(f *file) {
 	f.fn("sum", "for i { ret += x[i] }", "float64", param{"x", floats})
-	f.sumLoop(nil, func(half int, _ bool) { f.op("VADDPD {%d}, {%d}, {%d}", 1+half, 8+half, 8+half) })
+	f.sumLoop(nil, func(v, sum int, _ bool) { f.op("VADDPD {%d}, {%d}, {%d}", v, sum, sum) })
 
 	f.fn("sumSq", "for i { ret += x[i]² }", "float64", param{"x", floats})
-	f.sumLoop(nil, func(half int, _ bool) { f.op("VFMADD231PD {%d}, {%d}, {%d}", 1+half, 1+half, 8+half) })
+	f.sumLoop(nil, func(v, sum int, _ bool) { f.op("VFMADD231PD {%d}, {%d}, {%d}", v, v, sum) })
 
 	f.fn("sumSqDev", "for i { ret += (x[i] - mean)² }", "float64", param{"x", floats}, param{"mean", "float64"})
-	f.sumLoop(func() { f.op("VBROADCASTSD %s, {12}", f.arg("mean")) }, func(half int, tail bool) {
-		v := 1 + half
+	f.sumLoop(func() { f.op("VBROADCASTSD %s, {12}", f.arg("mean")) }, func(v, sum int, tail bool) {
 		f.op("VSUBPD {12}, {%d}, {%d}", v, v)
 		if tail {
-			f.clearHalf(v, half)
+			f.clearHalf(v, v-1)
 		}
-		f.op("VFMADD231PD {%d}, {%d}, {%d}", v, v, 8+half)
+		f.op("VFMADD231PD {%d}, {%d}, {%d}", v, v, sum)
 	})
 	topLoop(f)
 	expLoops(f)
 }
 
-// sumLoop runs add for the lower and upper half of every vector, widened to float64 in registers 1 and 2, with the sums in
-// 8 and 9, and returns the total.
-func (f *file) sumLoop(prepare func(), add func(half int, tail bool)) {
+// sumLoop runs add for the lower and upper half of every vector, widened to float64, with the sums in registers 8 to 11, and
+// returns the total. Four sums hide the latency of the additions; in a tail the halves are in 1 and 2.
+func (f *file) sumLoop(prepare func(), add func(v, sum int, tail bool)) {
 	f.load("SI", "x_base")
 	f.load("CX", "x_len")
 	if prepare != nil {
 		prepare()
 	}
-	f.zero(8)
-	f.zero(9)
+	for v := 8; v < 12; v++ {
+		f.zero(v)
+	}
+	pair, rest := f.label("pair"), f.label("rest")
+	f.op("SUBQ $%d, CX", 2*f.lanes)
+	f.op("JLT %s", rest)
+	f.at(pair)
+	for i := range 4 {
+		f.op("VCVTPS2PD %s, {%d}", offset(2*f.lanes*i, "SI"), 1+i)
+		add(1+i, 8+i, false)
+	}
+	f.op("ADDQ $%d, SI", 8*f.lanes)
+	f.op("SUBQ $%d, CX", 2*f.lanes)
+	f.op("JGE %s", pair)
+	f.at(rest)
+	f.op("ADDQ $%d, CX", 2*f.lanes)
 	f.loop(map[string]int{"SI": 4 * f.lanes}, func(tail bool) {
-		if tail {
-			f.get("(SI)", 0, true)
-			f.widenHalves()
-		} else {
-			f.op("VCVTPS2PD (SI), {1}")
-			f.op("VCVTPS2PD %d(SI), {2}", 2*f.lanes)
-		}
-		add(0, tail)
-		add(1, tail)
+		f.get("(SI)", 0, tail)
+		f.widenHalves()
+		add(1, 8, tail)
+		add(2, 9, tail)
 	})
+	f.op("VADDPD {10}, {8}, {8}")
+	f.op("VADDPD {11}, {9}, {9}")
 	f.total()
 	f.ret()
 }
