@@ -42,7 +42,7 @@ func scoreCases() []scoreCase {
 func (r *run) selection(f func(o *kernels.Ops, mask kernels.Mat, s kernels.Score)) {
 	for i, s := range shapes() {
 		for j, c := range scoreCases() {
-			if s[0]*s[1] > 1<<16 && (i+j)%3 > 0 {
+			if (i+j)%2 > 0 && s[1] > 0 {
 				continue
 			}
 			r.begin("%v %s col=%t raw=%t", s, c.t, c.col, c.raw)
