@@ -122,11 +122,6 @@ func matches(template, name string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// Has reports whether the architecture has a tensor of the role, whatever its condition.
-func (a *Arch) Has(r Role) bool {
-	return slices.ContainsFunc(a.Tensors, func(t Tensor) bool { return t.Role == r })
-}
-
 //go:embed models/*.json common.json
 var files embed.FS
 
