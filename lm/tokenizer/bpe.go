@@ -115,7 +115,7 @@ func readMerges(v config.Value) ([][2]string, error) {
 	}
 	v.Text = strings.Clone(v.Text)
 	c := v.Cursor()
-	pairs := make([][2]string, 0, strings.Count(v.Text, ","))
+	pairs := make([][2]string, 0, min(strings.Count(v.Text, ","), len(v.Text)/6))
 	err := c.Array(func() error {
 		pair, err := readMerge(c, len(pairs))
 		pairs = append(pairs, pair)

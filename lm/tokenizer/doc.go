@@ -17,17 +17,34 @@
 //
 // Anything else in a file is an error that names the component and lists the known ones.
 //
-// # What differs from the file's own view
+// # What differs from the reference implementation
 //
-// The sections "truncation" and "padding" are ignored: sequences keep their full length, and callers cut windows of
-// their own. A BPE "dropout" other than null or 0 is refused, since it makes encoding random. The ids of added tokens
-// are those written in the file. Text that is not valid UTF-8 is encoded as if each invalid sequence were U+FFFD.
-// A BPE model that has neither an unknown token nor byte fallback skips characters outside its vocabulary, as the
-// format's reference implementation does.
+// Ids are those of Hugging Face's tokenizers 0.23, with these exceptions:
+//
+//   - The sections "truncation" and "padding" are ignored: sequences keep their full length, and callers cut windows of
+//     their own.
+//   - A BPE "dropout" other than null or 0 is refused, since it makes encoding random.
+//   - The ids of added tokens are those written in the file, also where the reference would number them anew.
+//   - Text that is not valid UTF-8 is encoded as if each invalid sequence were U+FFFD.
+//   - Categories, case and scripts of characters follow the Unicode version of Go's unicode package; where the reference
+//     uses an older version than that (punctuation, accents, compatibility forms), the difference is made up for, but
+//     not in UnicodeScripts.
+//   - A special token is left out by Decode whatever the normalizer makes of it.
+//   - A Replace decoder takes plain text, no regular expression.
+//
+// As in the reference, a BPE model that has neither an unknown token nor byte fallback skips characters outside its
+// vocabulary, a token that is added as "normalized" is known and decoded by its normalized text, and of two equal merges
+// the later one counts.
 //
 // # Patterns
 //
 // Split patterns follow Oniguruma's Ruby syntax, which tokenizer.json files are written in. The patterns of GPT-2,
-// Llama 3 and Qwen2 have scanners of their own; every other pattern runs on a small matcher (see the package internal/pattern) that
-// counts its steps and fails with ErrPatternCost rather than run for ever.
+// Llama 3 and Qwen2 have scanners of their own; every other pattern runs on a matcher that counts its steps and fails
+// with ErrPatternCost rather than run for ever. Back-references, recursion and a few rare escapes are refused.
+//
+// # Speed and memory
+//
+// Merging takes n log n steps for a word of n bytes, everything else is linear; there is no quadratic case for a text of
+// one letter, of spaces or of noise. Each encoder that is in use at the same time keeps the ids of recent words in a
+// cache of 512 KiB.
 package tokenizer

@@ -18,6 +18,7 @@ type info struct {
 // specialName is a token in tokenizer_config.json: its text, or an object with the text in "content", or null.
 type specialName string
 
+// UnmarshalJSON reads either form.
 func (s *specialName) UnmarshalJSON(data []byte) error {
 	var object struct{ Content string }
 	if err := json.Unmarshal(data, (*string)(s)); err == nil {

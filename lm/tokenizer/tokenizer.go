@@ -68,8 +68,15 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Parse reads the text of a tokenizer.json. BOS, EOS and PAD are then known only as far as the post-processor tells.
+// maxFile bounds the size of a tokenizer.json; the largest in use have some 40 MB. Tables take up to about fifty times the
+// space of the text they come from.
+const maxFile = 1 << 27
+
+// Parse reads the text of a tokenizer.json of at most 128 MiB. BOS, EOS and PAD are then known only as far as the post-processor tells.
 func Parse(data []byte) (*Tokenizer, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrSyntax, len(data), maxFile)
+	}
 	sum := sha256.Sum256(data)
 	t := &Tokenizer{hash: hex.EncodeToString(sum[:])}
 	t.info = info{bos: -1, eos: -1, pad: -1}

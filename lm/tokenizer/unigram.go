@@ -54,7 +54,7 @@ func (m *unigram) readPieces(t *Tokenizer, n *config.Node) error {
 	}
 	v.Text = strings.Clone(v.Text)
 	c := v.Cursor()
-	t.ids = make(map[string]int32, strings.Count(v.Text, "["))
+	t.ids = make(map[string]int32, min(strings.Count(v.Text, "["), len(v.Text)/6))
 	least := math.Inf(1)
 	err := c.Array(func() error {
 		text, score, err := readPiece(c)

@@ -69,7 +69,7 @@ func (t *Tokenizer) readVocab(n *config.Node) error {
 	}
 	v.Text = strings.Clone(v.Text) // tokens share this copy, so that the rest of the file can go
 	c := v.Cursor()
-	size := strings.Count(v.Text, ":")
+	size := min(strings.Count(v.Text, ":"), len(v.Text)/4) // an entry has at least four bytes
 	t.ids = make(map[string]int32, size)
 	return c.Object(func(key string) error {
 		id, err := c.Integer()

@@ -32,14 +32,7 @@ func (c *class) seal() *class {
 	return c
 }
 
-// has reports whether a sealed class holds r.
-func (c *class) has(r rune) bool {
-	if r < utf8.RuneSelf {
-		return c.ascii[r>>6]>>(r&63)&1 != 0
-	}
-	return c.contains(r)
-}
-
+// contains reports whether the class holds r.
 func (c *class) contains(r rune) bool {
 	in := c.holds(r)
 	if c.fold && !in {

@@ -101,6 +101,7 @@ func (m *charsMap) replacement(at uint32) (string, bool) {
 	return s, true
 }
 
+// Normalize implements Normalizer.
 func (m *charsMap) Normalize(p Piece, track bool) (Piece, error) {
 	var e *editor
 	s := p.Text

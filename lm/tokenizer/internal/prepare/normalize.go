@@ -62,6 +62,7 @@ func appendNormalizers(list []Normalizer, n *config.Node) ([]Normalizer, error) 
 // runeMap replaces single characters: it returns the replacement and true, or false to keep the character.
 type runeMap func(r rune) (string, bool)
 
+// Normalize implements Normalizer.
 func (m runeMap) Normalize(p Piece, track bool) (Piece, error) {
 	var e *editor
 	from := 0
@@ -132,6 +133,7 @@ func newStrip(n *config.Node) Normalizer {
 	return strip{n.Flag("strip_left", true), n.Flag("strip_right", true)}
 }
 
+// Normalize implements Normalizer.
 func (s strip) Normalize(p Piece, _ bool) (Piece, error) {
 	from, to := 0, len(p.Text)
 	if s.right {
@@ -146,6 +148,7 @@ func (s strip) Normalize(p Piece, _ bool) (Piece, error) {
 // prepend puts a text in front of one that is not empty.
 type prepend string
 
+// Normalize implements Normalizer.
 func (s prepend) Normalize(p Piece, track bool) (Piece, error) {
 	if p.Text == "" || s == "" {
 		return p, nil
@@ -170,6 +173,7 @@ func newReplace(n *config.Node) Normalizer {
 	return &replace{find, source.Text("String", ""), n.Text("content", "")}
 }
 
+// Normalize implements Normalizer.
 func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
 	e := edit(p, track)
 	if r.old != "" {
@@ -205,6 +209,7 @@ func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
 // byteNormalizer maps every byte to its printable character.
 type byteNormalizer struct{}
 
+// Normalize implements Normalizer.
 func (byteNormalizer) Normalize(p Piece, track bool) (Piece, error) { return mapBytes(p, track), nil }
 
 // bertNormalizer is the clean-up of BERT: controls go and white space becomes a space, ideographs stand alone, accents
@@ -229,6 +234,7 @@ func newBertNormalizer(n *config.Node) Normalizer {
 	return b
 }
 
+// Normalize implements Normalizer.
 func (b bertNormalizer) Normalize(p Piece, track bool) (Piece, error) {
 	for _, n := range b {
 		var err error

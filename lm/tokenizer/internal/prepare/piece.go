@@ -1,3 +1,5 @@
+// Package prepare holds what happens to a text before the model sees it: normalizers edit it, pre-tokenizers cut it,
+// and pieces remember where they came from.
 package prepare
 
 import "strings"

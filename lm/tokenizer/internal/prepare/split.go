@@ -167,6 +167,7 @@ type matchSplit struct {
 	invert bool // what lies between matches counts as the match
 }
 
+// Split implements Splitter.
 func (m *matchSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	j := joiner{piece: p, how: m.how, emit: emit}
 	find := m.find.over(p.Text)
@@ -262,6 +263,7 @@ func (j *joiner) flush() error {
 // scanSplit cuts a text into the successive matches of a scanner.
 type scanSplit scanner
 
+// Split implements Splitter.
 func (scan scanSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	for i := 0; i < len(p.Text); {
 		end := scan(p.Text, i)

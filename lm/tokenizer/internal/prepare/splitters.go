@@ -13,6 +13,7 @@ func newBertSplit(*config.Node) Splitter { return bertSplit{} }
 
 type bertSplit struct{}
 
+// Split implements Splitter.
 func (bertSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	from := 0
 	for i := 0; i <= len(p.Text); {
@@ -79,6 +80,7 @@ func literal(text string) finder {
 // fixedLength cuts every so many characters.
 type fixedLength int64
 
+// Split implements Splitter.
 func (f fixedLength) Split(p Piece, _ bool, emit func(Piece) error) error {
 	from, n := 0, int64(0)
 	for i := range p.Text {
@@ -103,6 +105,7 @@ type metaspace struct {
 	cut    bool
 }
 
+// PrependScheme says where Metaspace puts a mark in front.
 type PrependScheme uint8
 
 const (
@@ -132,6 +135,7 @@ func newMetaspace(n *config.Node) Splitter {
 	return &metaspace{string(n.Char("replacement", '▁')), ReadPrepend(n), n.Flag("split", true)}
 }
 
+// Split implements Splitter.
 func (m *metaspace) Split(p Piece, track bool, emit func(Piece) error) error {
 	p = m.mark1(p, track)
 	if !m.cut {
@@ -188,6 +192,7 @@ func newByteLevelSplit(n *config.Node) Splitter {
 	return &ByteLevel{prefix: n.Flag("add_prefix_space", true), regex: n.Flag("use_regex", true)}
 }
 
+// Split implements Splitter.
 func (b *ByteLevel) Split(p Piece, track bool, emit func(Piece) error) error {
 	if b.prefix && !strings.HasPrefix(p.Text, " ") {
 		e := edit(p, track)
@@ -313,6 +318,7 @@ func UnmapBytes(s string) (string, bool) {
 // scriptSplit cuts where the script changes; spaces go with what they follow.
 type scriptSplit struct{}
 
+// Split implements Splitter.
 func (scriptSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	from, last := -1, -1
 	for i, r := range p.Text {

@@ -23,6 +23,7 @@ func newUnicodeForm(n *config.Node) Normalizer {
 	}[n.Kind]}
 }
 
+// Normalize implements Normalizer.
 func (u unicodeForm) Normalize(p Piece, track bool) (Piece, error) {
 	if isASCII(p.Text) || u.form.IsNormalString(p.Text) {
 		return p, nil
