@@ -118,7 +118,7 @@ func amxLoad(f *file, tile, base, part int) {
 func writeAMXDirect(f *file, name string, parts, halves int) {
 	f.doc(`func %s(d *directArgs)
 
-out[j][i] = Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and %d rows i of x, d.steps steps of 32 p; x is packed in steps of
+out[j][i] (+)= Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and %d rows i of x, d.steps steps of 32 p; x is packed in steps of
 %d parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
 It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.`, name, halves*16, parts)
 	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
@@ -138,11 +138,15 @@ It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and 
 	f.op("MOVQ R8, BX")
 	f.op("MOVQ R13, R9")
 	f.op("MOVQ $64, CX")
-	for t := range 4 {
-		if t%2 < halves {
-			f.bytes(tileZero(t), "TILEZERO T%d", t)
-		}
-	}
+	f.op("MOVQ d+0(FP), R14")
+	f.op("CMPQ 56(R14), $0")
+	f.op("JNE load")
+	directTiles(halves, func(t, _ int) { f.bytes(tileZero(t), "TILEZERO T%d", t) })
+	f.op("JMP loop")
+	f.label("load")
+	f.op("MOVQ $128, CX")
+	directTiles(halves, func(t, at int) { f.bytes(tileLoad(t, rDX, rCX, at), "TILELOADD T%d", t) })
+	f.op("MOVQ $64, CX")
 	f.label("loop")
 	f.bytes(tileLoad(4, rAX, rSI, 0), "TILELOADD T4")
 	f.bytes(tileLoad(5, rDI, rSI, 0), "TILELOADD T5")
@@ -168,14 +172,19 @@ It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and 
 	f.op("DECQ R9")
 	f.op("JNZ loop")
 	f.op("MOVQ $128, CX")
-	for t := range 4 {
-		if t%2 < halves {
-			f.bytes(tileStore(t, rDX, rCX, t/2*16*128+t%2*64), "TILESTORED T%d", t)
-		}
-	}
+	directTiles(halves, func(t, at int) { f.bytes(tileStore(t, rDX, rCX, at), "TILESTORED T%d", t) })
 	f.op("ADDQ $%d, DX", 32*32*4)
 	f.op("DECQ R10")
 	f.op("JNZ group")
 	f.bytes(tileRelease(), "TILERELEASE")
 	f.op("RET")
+}
+
+// directTiles calls f for every accumulating tile of a direct kernel, with its place in a group of out.
+func directTiles(halves int, f func(tile, at int)) {
+	for t := range 4 {
+		if t%2 < halves {
+			f(t, t/2*16*128+t%2*64)
+		}
+	}
 }

@@ -261,7 +261,7 @@ loop:
 
 // func directAMX1x1(d *directArgs)
 // 
-// out[j][i] = Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 16 rows i of x, d.steps steps of 32 p; x is packed in steps of
+// out[j][i] (+)= Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 16 rows i of x, d.steps steps of 32 p; x is packed in steps of
 // 1 parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
 // It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.
 TEXT ·directAMX1x1(SB), NOSPLIT, $0-8
@@ -286,8 +286,18 @@ group:
 	MOVQ R8, BX
 	MOVQ R13, R9
 	MOVQ $64, CX
+	MOVQ d+0(FP), R14
+	CMPQ 56(R14), $0
+	JNE load
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc0 // TILEZERO T0
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd0 // TILEZERO T2
+	JMP loop
+
+load:
+	MOVQ $128, CX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x84; BYTE $0x0a; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x94; BYTE $0x0a; BYTE $0x00; BYTE $0x08; BYTE $0x00; BYTE $0x00 // TILELOADD T2
+	MOVQ $64, CX
 
 loop:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xa4; BYTE $0x30; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T4
@@ -353,7 +363,7 @@ loop:
 
 // func directAMX1x2(d *directArgs)
 // 
-// out[j][i] = Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 32 rows i of x, d.steps steps of 32 p; x is packed in steps of
+// out[j][i] (+)= Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 32 rows i of x, d.steps steps of 32 p; x is packed in steps of
 // 1 parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
 // It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.
 TEXT ·directAMX1x2(SB), NOSPLIT, $0-8
@@ -378,10 +388,22 @@ group:
 	MOVQ R8, BX
 	MOVQ R13, R9
 	MOVQ $64, CX
+	MOVQ d+0(FP), R14
+	CMPQ 56(R14), $0
+	JNE load
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc0 // TILEZERO T0
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc8 // TILEZERO T1
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd0 // TILEZERO T2
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd8 // TILEZERO T3
+	JMP loop
+
+load:
+	MOVQ $128, CX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x84; BYTE $0x0a; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x8c; BYTE $0x0a; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x94; BYTE $0x0a; BYTE $0x00; BYTE $0x08; BYTE $0x00; BYTE $0x00 // TILELOADD T2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x9c; BYTE $0x0a; BYTE $0x40; BYTE $0x08; BYTE $0x00; BYTE $0x00 // TILELOADD T3
+	MOVQ $64, CX
 
 loop:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xa4; BYTE $0x30; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T4
@@ -452,7 +474,7 @@ loop:
 
 // func directAMX3x1(d *directArgs)
 // 
-// out[j][i] = Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 16 rows i of x, d.steps steps of 32 p; x is packed in steps of
+// out[j][i] (+)= Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 16 rows i of x, d.steps steps of 32 p; x is packed in steps of
 // 3 parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
 // It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.
 TEXT ·directAMX3x1(SB), NOSPLIT, $0-8
@@ -477,8 +499,18 @@ group:
 	MOVQ R8, BX
 	MOVQ R13, R9
 	MOVQ $64, CX
+	MOVQ d+0(FP), R14
+	CMPQ 56(R14), $0
+	JNE load
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc0 // TILEZERO T0
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd0 // TILEZERO T2
+	JMP loop
+
+load:
+	MOVQ $128, CX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x84; BYTE $0x0a; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x94; BYTE $0x0a; BYTE $0x00; BYTE $0x08; BYTE $0x00; BYTE $0x00 // TILELOADD T2
+	MOVQ $64, CX
 
 loop:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xa4; BYTE $0x30; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T4
@@ -550,7 +582,7 @@ loop:
 
 // func directAMX3x2(d *directArgs)
 // 
-// out[j][i] = Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 32 rows i of x, d.steps steps of 32 p; x is packed in steps of
+// out[j][i] (+)= Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and 32 rows i of x, d.steps steps of 32 p; x is packed in steps of
 // 3 parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
 // It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.
 TEXT ·directAMX3x2(SB), NOSPLIT, $0-8
@@ -575,10 +607,22 @@ group:
 	MOVQ R8, BX
 	MOVQ R13, R9
 	MOVQ $64, CX
+	MOVQ d+0(FP), R14
+	CMPQ 56(R14), $0
+	JNE load
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc0 // TILEZERO T0
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc8 // TILEZERO T1
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd0 // TILEZERO T2
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd8 // TILEZERO T3
+	JMP loop
+
+load:
+	MOVQ $128, CX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x84; BYTE $0x0a; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x8c; BYTE $0x0a; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x94; BYTE $0x0a; BYTE $0x00; BYTE $0x08; BYTE $0x00; BYTE $0x00 // TILELOADD T2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x9c; BYTE $0x0a; BYTE $0x40; BYTE $0x08; BYTE $0x00; BYTE $0x00 // TILELOADD T3
+	MOVQ $64, CX
 
 loop:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0xa4; BYTE $0x30; BYTE $0x00; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD T4

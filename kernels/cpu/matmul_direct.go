@@ -9,26 +9,33 @@ import (
 
 // directRows is the largest number of rows for which a bfloat16 weight is multiplied as it lies in memory, by tiles: beyond
 // it, packed panels reuse more.
-const directRows = 64
+const directRows = 32
 
-// directGroups is how many groups of 32 rows of w a piece multiplies.
-const directGroups = 4
+// A piece multiplies some groups of 32 rows of w, maxGroups at most. Packed x beyond directSpace bytes is taken in stretches
+// of that size, which stay in the second-level cache while all groups of a piece use them; the more groups, the less often
+// x comes from further away.
+const (
+	fewGroups   = 4
+	maxGroups   = 16
+	directSpace = 192 << 10
+)
 
-// directArgs are the operands of a direct kernel: out[j][i] = Σ_p w[j][p]·x[i][p] for groups·32 rows j of w, up to 32 rows i
+// directArgs are the operands of a direct kernel: out[j][i] (+)= Σ_p w[j][p]·x[i][p] for groups·32 rows j of w, up to 32 rows i
 // of packed x and steps of 32 p; a row of out has 32 floats. The assembly knows the offsets.
 type directArgs struct {
 	w, x, out     unsafe.Pointer
 	wStride       int // bytes
 	steps, groups int
 	prefetch      int // bytes ahead in w
+	acc           int // 0 overwrites out, 1 adds to it
 }
 
 // directProduct is one product in progress of few rows and a bfloat16 weight [n,k], by AMX.
 type directProduct struct {
 	skinnyProduct     // the operands, and what tiles do not cover
 	parts         int // of x
-	panel         int // 32-bit units per packed panel of 32 rows of x
 	packed        []uint32
+	groups        int // per piece
 
 	piece func(piece int) // multiplyPiece, bound once
 }
@@ -60,7 +67,7 @@ func (m *matmuls) directNT(dst, x, w kernels.Mat, o kernels.MatMul) bool {
 	}
 	ok := p.packX() || p.parts == 1
 	if ok {
-		m.d.parallel(pieces(w.Rows/32, directGroups), p.piece)
+		m.d.parallel(pieces(w.Rows/32, p.groups), p.piece)
 	}
 	p.drop()
 	directProducts.Put(p)
@@ -72,53 +79,52 @@ func (p *directProduct) packX() bool {
 	tile := directTiles[p.parts]
 	st := getStage(p.ks, tile)
 	defer stages.Put(st)
-	p.panel = tile.panelSize(32, p.x.Cols, p.parts)
-	p.packed = grow(p.packed, pieces(p.x.Rows, 32)*p.panel)
-	for r := 0; r < p.x.Rows; r += 32 {
-		dst := p.packed[r/32*p.panel:][:p.panel]
-		for block := range pieces(p.x.Cols, stageDepth) {
-			st.block(block, stageDepth, p.x.Cols)
-			st.packRight(dst[tile.panelSize(32, st.k0, p.parts):], operand{Mat: p.x}, r)
-		}
+	p.packed = grow(p.packed, tile.panelSize(32, p.x.Cols, p.parts))
+	p.groups = fewGroups
+	if len(p.packed)*4 > directSpace {
+		p.groups = min(maxGroups, max(fewGroups, p.w.Rows/32/fewPieces))
+	}
+	for block := range pieces(p.x.Cols, stageDepth) {
+		st.block(block, stageDepth, p.x.Cols)
+		st.packRight(p.packed[tile.panelSize(32, st.k0, p.parts):], operand{Mat: p.x}, 0)
 	}
 	return splittable(st.split.peak)
 }
 
-// multiplyPiece computes directGroups·32 columns of dst; the last piece takes the columns after the last group too.
+// multiplyPiece computes p.groups·32 columns of dst; the last piece takes the columns after the last group too.
 func (p *directProduct) multiplyPiece(piece int) {
 	st := getStage(p.ks, nil)
 	defer stages.Put(st)
-	j := piece * directGroups * 32
-	groups := min(directGroups, p.w.Rows/32-piece*directGroups)
-	out := st.f32[:directGroups*32*32]
-	for i := 0; i < p.x.Rows; i += 32 {
-		rows := min(32, p.x.Rows-i)
-		stride := p.w.Stride * 2
-		st.direct = directArgs{
-			w: address(p.w, j, 0), x: unsafe.Pointer(&p.packed[i/32*p.panel]), out: unsafe.Pointer(&out[0]), wStride: stride,
-			steps: p.w.Cols / 32, groups: groups, prefetch: directPrefetch(stride),
-		}
-		p.ks.direct(p.parts, rows)(&st.direct)
-		p.storeColumns(st, i, rows, j, groups*32)
-	}
+	j := piece * p.groups * 32
+	groups := min(p.groups, p.w.Rows/32-piece*p.groups)
+	p.multiplyGroups(st, j, groups)
+	p.storeColumns(st, j, groups*32)
 	if j+groups*32 == p.w.Rows/32*32 {
 		p.dotBlock(st, 0, p.x.Rows, j+groups*32, p.w.Rows%32)
 	}
 }
 
-// directPrefetch looks ahead to the next group of rows, or along long rows.
-func directPrefetch(stride int) int {
-	if stride > 8192 {
-		return 1024
+// multiplyGroups computes groups·32 columns of dst from column j, into st.sums as [columns][32].
+func (p *directProduct) multiplyGroups(st *stage, j, groups int) {
+	run := p.ks.direct(p.parts, p.x.Rows)
+	step := p.parts * 2 * tileBytes
+	stretch := directSpace / (step * roundUp(p.x.Rows, 16) / 32)
+	a, steps := &st.direct, p.w.Cols/32
+	*a = directArgs{out: unsafe.Pointer(&st.sums), wStride: p.w.Stride * 2, groups: groups, prefetch: 32 * p.w.Stride * 2}
+	for s := 0; s < steps; s += stretch {
+		a.w, a.x = address(p.w, j, s*32), unsafe.Pointer(&p.packed[s*step/4])
+		a.steps = min(stretch, steps-s)
+		run(a)
+		a.acc = 1
 	}
-	return 32 * stride
 }
 
 // storeColumns transposes out [n columns][32 rows] into dst. Sums that are not finite are computed again without parts, where
 // infinities stay infinities.
-func (p *directProduct) storeColumns(st *stage, i, rows, j, n int) {
-	const size = directGroups * 32
-	out, turned := st.f32[:size*32], st.f32[size*32:][:size*32]
+func (p *directProduct) storeColumns(st *stage, j, n int) {
+	rows := p.x.Rows
+	const size = maxGroups * 32
+	out, turned := st.sums[:size*32], st.f32[:size*32]
 	for h := 0; h < rows; h += 16 {
 		for c := 0; c < n; c += 16 {
 			st.pack = packArgs{unsafe.Pointer(&turned[h*size+c]), unsafe.Pointer(&out[c*32+h]), 1, 0, size * 4, 32 * 4}
@@ -128,12 +134,12 @@ func (p *directProduct) storeColumns(st *stage, i, rows, j, n int) {
 	if p.parts > 1 {
 		for r := range rows {
 			if p.ks.peak32(&turned[r*size], n) >= 0x7f800000 {
-				p.dotBlock(st, i, rows, j, n)
+				p.dotBlock(st, 0, rows, j, n)
 				return
 			}
 		}
 	}
 	for r := range rows {
-		p.storeRow(p.dst.RowF32(i + r)[j:][:n], turned[r*size:][:n], j)
+		p.storeRow(p.dst.RowF32(r)[j:][:n], turned[r*size:][:n], j)
 	}
 }

@@ -37,6 +37,7 @@ const (
 	stageRows  = 16
 	stageDepth = 512
 	stagePitch = stageDepth + 32
+	stageUnits = max(stageRows*stagePitch, maxGroups*32*32)
 	maxParts   = 3
 )
 
@@ -46,10 +47,11 @@ type stage struct {
 	tile   *tileKernel
 	k0, kc int // first element of the block, and how many
 
-	f32    [stageRows * stagePitch]float32
+	f32    [stageUnits]float32
 	u16    [maxParts * stageRows * stagePitch]uint16
-	c      [32 * 32]float32 // a tile of dst
-	right  []uint32         // packed right panels
+	c      [32 * 32]float32             // a tile of dst
+	right  []uint32                     // packed right panels
+	sums   [maxGroups * 32 * 32]float32 // of a direct product
 	args   tileArgs
 	pack   packArgs
 	split  splitArgs
