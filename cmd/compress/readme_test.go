@@ -1,0 +1,114 @@
+package main
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// command is one line of the README's quick start and what it says the output is.
+type command struct{ line, want string }
+
+// quickStart reads the commands of the README's console blocks.
+func quickStart(t *testing.T) []command {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []command
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(text, -1) {
+		for _, part := range strings.Split("\n"+string(block[1]), "\n$ ")[1:] {
+			line, want, _ := strings.Cut(part, "\n")
+			list = append(list, command{line, want})
+		}
+	}
+	return list
+}
+
+// TestReadmeQuickStart runs the README's commands and compares their output word by word. Perplexities may differ by 2 %:
+// another processor adds in another order, which can tip near ties between weights. Times are left out.
+func TestReadmeQuickStart(t *testing.T) {
+	commands := quickStart(t)
+	if len(commands) != 3 {
+		t.Fatalf("%d commands, want 3", len(commands))
+	}
+	binary, dir := program(t), t.TempDir()
+	data, err := filepath.Abs("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(data, filepath.Join(dir, "testdata")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands {
+		args, ok := strings.CutPrefix(c.line, "go run ./cmd/compress ")
+		if !ok {
+			t.Errorf("%q does not run the program", c.line)
+			continue
+		}
+		cmd := exec.Command(binary, words(args)...)
+		cmd.Dir = dir
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Errorf("%s: %v: %s", c.line, err, stderr.String())
+			continue
+		}
+		compareWords(t, c.line, string(out), c.want)
+	}
+}
+
+// words splits a command line at blanks outside of single quotes.
+func words(line string) []string {
+	var out []string
+	for _, m := range regexp.MustCompile(`'([^']*)'|(\S+)`).FindAllStringSubmatch(line, -1) {
+		out = append(out, m[1]+m[2])
+	}
+	return out
+}
+
+var duration = regexp.MustCompile(`in [0-9.]+ s`)
+
+func compareWords(t *testing.T, line, got, want string) {
+	t.Helper()
+	g, w := strings.Fields(duration.ReplaceAllString(got, "")), strings.Fields(duration.ReplaceAllString(want, ""))
+	if len(g) != len(w) {
+		t.Errorf("%s: the README shows\n%s\nbut it prints\n%s", line, want, got)
+		return
+	}
+	for i := range g {
+		x, errX := strconv.ParseFloat(g[i], 64)
+		y, errY := strconv.ParseFloat(w[i], 64)
+		near := errX == nil && errY == nil && math.Abs(x-y) <= 0.02*math.Abs(y)
+		if g[i] != w[i] && !near && !strings.HasPrefix(w[i], "0.0") {
+			t.Errorf("%s: the README shows %q, it prints %q", line, w[i], g[i])
+		}
+	}
+}
+
+// TestReadmeLibrary: the README's library lines are the package's example, which the tests run.
+func TestReadmeLibrary(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../../example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
+	if block == nil {
+		t.Fatal("README.md has no Go block")
+	}
+	body := strings.ReplaceAll(string(example), "\n\t", "\n")
+	if !strings.Contains(body, string(block[1])) {
+		t.Errorf("these lines of the README are not those of example_test.go:\n%s", block[1])
+	}
+}
