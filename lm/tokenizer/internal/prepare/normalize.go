@@ -111,7 +111,8 @@ func lowerRune(r rune) (string, bool) {
 
 // dropMark removes combining marks of every kind.
 func dropMark(r rune) (string, bool) {
-	return "", r >= 0x300 && chars.Of(r)&chars.M != 0 && !unicode.Is(chars.LateMarks, r)
+	const first, last = 0x1CF2, 0x1CF3 // marks once, letters now
+	return "", r >= 0x300 && (chars.Of(r)&chars.M != 0 && !unicode.Is(chars.LateMarks, r) || r == first || r == last)
 }
 
 // nmtRune is the clean-up of SentencePiece's "nmt" rules: controls go, other kinds of space become a space.
@@ -274,7 +275,8 @@ func isolateIdeograph(r rune) (string, bool) {
 
 // dropAccent removes non-spacing marks.
 func dropAccent(r rune) (string, bool) {
-	return "", r >= 0x300 && chars.Of(r)&chars.Mn != 0 && !unicode.Is(chars.LateAccents, r)
+	const pamudpod = 0x1734 // non-spacing once
+	return "", r >= 0x300 && (chars.Of(r)&chars.Mn != 0 && !unicode.Is(chars.LateAccents, r) || r == pamudpod)
 }
 
 // isASCII reports whether s has no byte above 0x7F.

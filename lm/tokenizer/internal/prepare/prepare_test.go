@@ -90,7 +90,8 @@ func TestSplitters(t *testing.T) {
 func TestNormalizers(t *testing.T) {
 	for _, c := range []struct{ spec, text, want string }{
 		{`{"type":"Lowercase"}`, "AÉİß", "aéi\u0307ß"},
-		{`{"type":"StripAccents"}`, "e\u0301a", "ea"},
+		{`{"type":"StripAccents"}`, "e\u0301a\u1cf2", "ea"},
+		{`{"type":"BertNormalizer"}`, "a\u1734\u08e2\u0891b", "a\u08e2\u0891b"},
 		{`{"type":"Strip","strip_left":true,"strip_right":true}`, " a b\u00a0", "a b"},
 		{`{"type":"Strip","strip_left":false,"strip_right":true}`, " a ", " a"},
 		{`{"type":"Prepend","prepend":"▁"}`, "a", "▁a"},
