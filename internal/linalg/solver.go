@@ -1,0 +1,52 @@
+package linalg
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Solver computes. The zero value is ready and uses all processors.
+type Solver struct {
+	Threads int // worker threads; 0 means GOMAXPROCS
+}
+
+// workers is how many goroutines to use at most.
+func (s Solver) workers() int {
+	if s.Threads > 0 {
+		return s.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// workersFor is one for products too small to share.
+func (s Solver) workersFor(m, n, k int) int {
+	if m*n*k < 1<<19 {
+		return 1
+	}
+	return s.workers()
+}
+
+// parallel runs f(i) for every piece i in [0, n), on up to the given number of goroutines. What a piece covers must not
+// depend on their number.
+func parallel(workers, n int, f func(i int)) {
+	workers = min(workers, n)
+	if workers <= 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	run := func() {
+		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			f(int(i))
+		}
+	}
+	var wait sync.WaitGroup
+	for range workers - 1 {
+		wait.Go(run)
+	}
+	run()
+	wait.Wait()
+}
