@@ -46,6 +46,7 @@ const (
 	Fast
 )
 
+// String gives "exact" or "fast".
 func (p Precision) String() string {
 	if p == Fast {
 		return "fast"

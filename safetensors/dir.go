@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// Dir is a model in a folder: one safetensors file, or several (shards) that an index brings
-// together. It reads like a File. All methods but Close may be called from several goroutines
-// at once.
+// Dir is a model in a folder: one safetensors file, or several (shards) that an index brings together. It reads like
+// a File. All methods but Close may be called from several goroutines at once.
 type Dir struct {
 	path    string
 	index   *index // nil without an index file
@@ -24,15 +23,14 @@ type Dir struct {
 	unused  []string
 }
 
-// OpenDir opens the model in the folder at path: by model.safetensors.index.json if there is one,
-// otherwise model.safetensors, otherwise the only file whose name ends in .safetensors. The
-// path of a single .safetensors file is accepted as well.
+// OpenDir opens the model in the folder at path: by model.safetensors.index.json if there is one, otherwise
+// model.safetensors, otherwise the only file whose name ends in .safetensors. The path of a single .safetensors file
+// is accepted as well.
 //
-// Every header is checked, and index and shards must agree tensor by tensor. Shards must be
-// plain file names in the folder; a symbolic link that leaves the folder is not followed (it
-// is if path itself is a link, or names a single file). The errors wrap ErrNoModel, ErrIndex,
-// ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a rule of the format as
-// Open's do.
+// Every header is checked, and index and shards must agree tensor by tensor. Shards must be plain file names in the
+// folder; a symbolic link that leaves the folder is not followed (it is if path itself is a link, or names a single
+// file). The errors wrap ErrNoModel, ErrIndex, ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a
+// rule of the format as Open's do.
 func OpenDir(path string) (*Dir, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -220,8 +218,8 @@ func (d *Dir) Path() string { return d.path }
 // Shards lists the base names of the files, sorted.
 func (d *Dir) Shards() []string { return slices.Clone(d.shards) }
 
-// Shard gives one of the files by its base name, for what belongs to a file alone, such as its
-// own metadata; nil if there is none. It is closed with d.
+// Shard gives one of the files by its base name, for what belongs to a file alone, such as its own metadata; nil if
+// there is none. It is closed with d.
 func (d *Dir) Shard(base string) *File { return d.files[base] }
 
 // ShardOf gives the base name of the file that holds a tensor, "" for an unknown tensor.
@@ -230,9 +228,8 @@ func (d *Dir) ShardOf(name string) string { return d.shardOf[name] }
 // Indexed tells whether the folder was opened by its index file.
 func (d *Dir) Indexed() bool { return d.index != nil }
 
-// IndexMetadata gives a copy of the index file's metadata as JSON texts, nil without an
-// index. Its total_size is what the file says; files with a wrong one are common, and DataSize
-// gives the true one.
+// IndexMetadata gives a copy of the index file's metadata as JSON texts, nil without an index. Its total_size is what
+// the file says; files with a wrong one are common, and DataSize gives the true one.
 func (d *Dir) IndexMetadata() map[string]json.RawMessage {
 	if d.index == nil {
 		return nil
@@ -266,8 +263,8 @@ func (d *Dir) Names() []string {
 // Info says what a tensor is and where it lies in its shard; false if there is none of that name.
 func (d *Dir) Info(name string) (Info, bool) { return d.file(name).Info(name) }
 
-// Metadata gives the __metadata__ of all shards together, nil if none has any. Where shards
-// differ about a key, the first in the order of Shards holds; Shard gives each file's own.
+// Metadata gives the __metadata__ of all shards together, nil if none has any. Where shards differ about a key, the
+// first in the order of Shards holds; Shard gives each file's own.
 func (d *Dir) Metadata() map[string]string {
 	var all map[string]string
 	for _, shard := range slices.Backward(d.shards) {
@@ -280,8 +277,7 @@ func (d *Dir) Metadata() map[string]string {
 	return all
 }
 
-// file finds the shard of a tensor; for an unknown one it gives a file without tensors, whose methods
-// say so.
+// file finds the shard of a tensor; for an unknown one it gives a file without tensors, whose methods say so.
 func (d *Dir) file(name string) *File {
 	if f, ok := d.files[d.shardOf[name]]; ok {
 		return f

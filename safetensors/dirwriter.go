@@ -12,8 +12,7 @@ import (
 	"sync"
 )
 
-// DirOptions says how a folder is written. The zero value writes everything into
-// model.safetensors.
+// DirOptions says how a folder is written. The zero value writes everything into model.safetensors.
 type DirOptions struct {
 	// Order of the tensors in each file; default OrderGiven. The split into shards follows the
 	// caller's order in any case.
@@ -29,8 +28,7 @@ type DirOptions struct {
 	IndexMetadata map[string]string
 }
 
-// DirWriter writes a model as one file or several with an index. Its methods are those of
-// Writer, over all files.
+// DirWriter writes a model as one file or several with an index. Its methods are those of Writer, over all files.
 type DirWriter struct {
 	dir     string
 	writers []*Writer
@@ -51,10 +49,9 @@ type shardPlan struct {
 	tensors []Info
 }
 
-// CreateDir starts a model in the folder dir, which is made if it is not there and must hold no
-// .safetensors file, finished or not, of another output. Every file is laid out, its disk space
-// reserved and its header written, as Create does, with the same metadata in each. The index is
-// written by Finish, last.
+// CreateDir starts a model in the folder dir, which is made if it is not there and must hold no .safetensors file,
+// finished or not, of another output. Every file is laid out, its disk space reserved and its header written, as
+// Create does, with the same metadata in each. The index is written by Finish, last.
 //
 // The errors are those of Create, and ErrShardPlan or ErrShardPath for options that do not fit.
 func CreateDir(dir string, tensors []Info, metadata map[string]string, opts DirOptions) (*DirWriter, error) {
@@ -68,10 +65,10 @@ func CreateDir(dir string, tensors []Info, metadata map[string]string, opts DirO
 	return d, nil
 }
 
-// ReopenDir continues a folder that CreateDir started with the same arguments, in this process or
-// in one that was killed, even in the midst of Finish: files that have their final name already
-// are checked and count as complete. See Reopen for the rest. The error wraps ErrNoPartial if
-// none of the files is there, and ErrLayoutChanged if there are others.
+// ReopenDir continues a folder that CreateDir started with the same arguments, in this process or in one that was
+// killed, even in the midst of Finish: files that have their final name already are checked and count as complete.
+// See Reopen for the rest. The error wraps ErrNoPartial if none of the files is there, and ErrLayoutChanged if there
+// are others.
 func ReopenDir(dir string, tensors []Info, metadata map[string]string, opts DirOptions) (*DirWriter, error) {
 	d, err := newDirWriter(dir, tensors, metadata, opts)
 	if err != nil {
@@ -202,8 +199,8 @@ func (d *DirWriter) create() error {
 	return nil
 }
 
-// checkFolder looks for model files that are not of this output. A resumed output may have its
-// own under their final names; one that starts may only find its own unfinished ones.
+// checkFolder looks for model files that are not of this output. A resumed output may have its own under their final
+// names; one that starts may only find its own unfinished ones.
 func (d *DirWriter) checkFolder(resumed bool) error {
 	own := map[string]bool{IndexName: resumed && d.index != nil, IndexName + partialSuffix: true}
 	for _, w := range d.writers {
@@ -286,8 +283,7 @@ func (d *DirWriter) ShardOf(name string) string {
 	return filepath.Base(d.writers[i].path)
 }
 
-// writer finds the file of a tensor; for an unknown one it gives a file without tensors, whose
-// methods say so.
+// writer finds the file of a tensor; for an unknown one it gives a file without tensors, whose methods say so.
 func (d *DirWriter) writer(name string) *Writer {
 	if i, ok := d.shardOf[name]; ok {
 		return d.writers[i]
@@ -338,9 +334,9 @@ func (d *DirWriter) Suspend() error {
 	return errors.Join(errs...)
 }
 
-// Finish checks that every tensor is complete before it renames the first file, finishes the
-// files one by one and writes the index last, so that the folder opens only when all
-// is there. After an error it may be called again, or the folder aborted or resumed. See Writer.Finish.
+// Finish checks that every tensor is complete before it renames the first file, finishes the files one by one and
+// writes the index last, so that the folder opens only when all is there. After an error it may be called again, or
+// the folder aborted or resumed. See Writer.Finish.
 func (d *DirWriter) Finish() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -388,9 +384,8 @@ func writeAtomic(path string, data []byte) error {
 	return syncDir(path)
 }
 
-// Abort removes all files of an unfinished folder, those that Finish had renamed before it failed
-// among them, and the folder itself if CreateDir made it and nothing else is in it. After
-// Finish or Suspend it does nothing.
+// Abort removes all files of an unfinished folder, those that Finish had renamed before it failed among them, and the
+// folder itself if CreateDir made it and nothing else is in it. After Finish or Suspend it does nothing.
 func (d *DirWriter) Abort() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 // maxFileSize is the largest file that can be mapped and indexed by an int.
 const maxFileSize = math.MaxInt
 
-// Source is what a File and a Dir have in common. All methods but Close may be called from
-// several goroutines at once.
+// Source is what a File and a Dir have in common. All methods but Close may be called from several goroutines at
+// once.
 type Source interface {
 	// Names lists the tensors in the order of their data.
 	Names() []string
@@ -43,8 +43,7 @@ var (
 	_ Source = (*Dir)(nil)
 )
 
-// File is one open safetensors file. All methods but Close may be called from several
-// goroutines at once.
+// File is one open safetensors file. All methods but Close may be called from several goroutines at once.
 type File struct {
 	path   string
 	header *header
@@ -56,9 +55,9 @@ type File struct {
 	mapped bool
 }
 
-// Open checks the header of the file at path against its size and maps the file, read-only.
-// Symbolic links are followed. It returns an *Error around one of the rules of the format,
-// ErrNotRegular, or an error of the operating system.
+// Open checks the header of the file at path against its size and maps the file, read-only. Symbolic links are
+// followed. It returns an *Error around one of the rules of the format, ErrNotRegular, or an error of the operating
+// system.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -97,8 +96,7 @@ func mapFile(f *os.File, path string) (*File, error) {
 	return &File{path: path, header: h, size: size, data: data, file: f, mapped: true}, nil
 }
 
-// readHeader reads the header through pread, so that a file that shrinks meanwhile gives an
-// error, and checks it.
+// readHeader reads the header through pread, so that a file that shrinks meanwhile gives an error, and checks it.
 func readHeader(f *os.File, size int64) (*header, error) {
 	if size > maxFileSize {
 		return nil, fault(ErrOffsets, -1, "%d bytes are too many for this machine", size)
@@ -126,8 +124,8 @@ func readError(err error, at int64) error {
 	return fault(err, at, "reading")
 }
 
-// OpenBytes checks a whole file held in memory. The views of the File are parts of b, which
-// must not change while they are used.
+// OpenBytes checks a whole file held in memory. The views of the File are parts of b, which must not change while
+// they are used.
 func OpenBytes(b []byte) (*File, error) {
 	size := int64(len(b))
 	n, err := headerSize(b[:min(len(b), prefixSize)], size)
@@ -170,8 +168,8 @@ func (f *File) Info(name string) (Info, bool) {
 // Metadata gives a copy of the header's __metadata__, nil if there is none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.header.metadata) }
 
-// Bytes gives a tensor's data without copying it: a part of the mapping, valid until Close.
-// Writing to it ends the program. The errors wrap ErrUnknownTensor or ErrClosed.
+// Bytes gives a tensor's data without copying it: a part of the mapping, valid until Close. Writing to it ends the
+// program. The errors wrap ErrUnknownTensor or ErrClosed.
 func (f *File) Bytes(name string) ([]byte, error) {
 	info, err := f.find(name)
 	if err != nil {
@@ -199,10 +197,10 @@ func (f *File) closed(name string) error {
 	return locate(fault(ErrClosed, -1, "the file may not be read any more"), f.path, name)
 }
 
-// ReadAt copies len(p) bytes of a tensor, starting off bytes into it, through pread: no page of
-// the mapping is touched, so resident memory does not grow. As with io.ReaderAt, fewer bytes
-// come with io.EOF if the tensor ends. Other errors wrap ErrUnknownTensor, ErrRange, ErrClosed,
-// ErrTruncated if the file became shorter since Open, or an error of the operating system.
+// ReadAt copies len(p) bytes of a tensor, starting off bytes into it, through pread: no page of the mapping is
+// touched, so resident memory does not grow. As with io.ReaderAt, fewer bytes come with io.EOF if the tensor ends.
+// Other errors wrap ErrUnknownTensor, ErrRange, ErrClosed, ErrTruncated if the file became shorter since Open, or an
+// error of the operating system.
 func (f *File) ReadAt(name string, p []byte, off int64) (int, error) {
 	info, err := f.find(name)
 	if err != nil {
@@ -237,13 +235,13 @@ func (f *File) pread(p []byte, at int64) (int, error) {
 	return f.file.ReadAt(p, at)
 }
 
-// faultAround is how far from the page that was touched the system may map others, which have to be
-// given back with it. Where those belong to a neighbour in use, they come back when touched.
+// faultAround is how far from the page that was touched the system may map others, which have to be given back with
+// it. Where those belong to a neighbour in use, they come back when touched.
 const faultAround = 64 << 10
 
-// Release tells the system that the pages of a tensor's view are not needed for now, so that
-// resident memory stays bounded when a file is streamed through Bytes. The view stays valid; reading it
-// again fetches the pages anew. It does nothing for bytes in memory.
+// Release tells the system that the pages of a tensor's view are not needed for now, so that resident memory stays
+// bounded when a file is streamed through Bytes. The view stays valid; reading it again fetches the pages anew. It
+// does nothing for bytes in memory.
 func (f *File) Release(name string) error {
 	info, err := f.find(name)
 	if err != nil {
@@ -266,10 +264,9 @@ func (f *File) Release(name string) error {
 	return nil
 }
 
-// View calls fn with a tensor's data, as Bytes gives it, and returns its error. If the file
-// was shortened after Open, so that a page of the view is gone, fn is left at the access
-// and View returns an error wrapping ErrTruncated. This holds for accesses of fn's own
-// goroutine; one that fn starts has to call View itself. fn must not keep the slice.
+// View calls fn with a tensor's data, as Bytes gives it, and returns its error. If the file was shortened after Open,
+// so that a page of the view is gone, fn is left at the access and View returns an error wrapping ErrTruncated. This
+// holds for accesses of fn's own goroutine; one that fn starts has to call View itself. fn must not keep the slice.
 func (f *File) View(name string, fn func(data []byte) error) (err error) {
 	data, err := f.Bytes(name)
 	if err != nil {
@@ -307,8 +304,7 @@ func faultIn(r any, data []byte) (int64, bool) {
 	return at, at >= 0 && at < int64(len(data))
 }
 
-// Close unmaps the file. Views must not be used any more: touching one ends the program. A
-// second Close does nothing.
+// Close unmaps the file. Views must not be used any more: touching one ends the program. A second Close does nothing.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,6 +21,19 @@ func retry(call func() error) error {
 	}
 }
 
+// preallocate reserves the blocks of a file of the given size, so that writing into it cannot run out of space. Where
+// that is not possible, it sets the size after looking at the free space, which others may take meanwhile.
+func preallocate(f *os.File, size int64) error {
+	err := retry(func() error { return reserve(f, size) })
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	if free, ok := freeSpace(f); ok && free < size {
+		return unix.ENOSPC
+	}
+	return f.Truncate(size)
+}
+
 // freeSpace gives the bytes that a process without privileges may still write beside f.
 func freeSpace(f *os.File) (int64, bool) {
 	var stat unix.Statfs_t

@@ -12,15 +12,14 @@ import (
 // partialSuffix is what an unfinished file has behind its final name.
 const partialSuffix = ".partial"
 
-// Options says how a file is written. The zero value keeps the caller's order and refuses to
-// replace a file.
+// Options says how a file is written. The zero value keeps the caller's order and refuses to replace a file.
 type Options struct {
 	Order     Order // of the tensors in the file; default OrderGiven
 	Overwrite bool  // Finish may replace an existing file; default false
 }
 
-// Sink is what a Writer and a DirWriter have in common. WriteTensor, WriteAt, MarkDone and Sync
-// may be called from several goroutines at once.
+// Sink is what a Writer and a DirWriter have in common. WriteTensor, WriteAt, MarkDone and Sync may be called from
+// several goroutines at once.
 type Sink interface {
 	// WriteTensor writes a whole tensor.
 	WriteTensor(name string, data []byte) error
@@ -61,14 +60,14 @@ type Writer struct {
 	unsaved atomic.Bool // written to since the last Sync
 }
 
-// Create starts a file at path with the given tensors (Name, DType and Shape of each; a zero
-// element count is fine) and metadata (nil or empty for none). It lays the file out, reserves its disk
-// space and writes its header to path.partial in the same folder, which must exist; an
-// older unfinished file of that name is discarded. Every tensor must be written before Finish.
+// Create starts a file at path with the given tensors (Name, DType and Shape of each; a zero element count is fine)
+// and metadata (nil or empty for none). It lays the file out, reserves its disk space and writes its header to
+// path.partial in the same folder, which must exist; an older unfinished file of that name is discarded. Every tensor
+// must be written before Finish.
 //
-// The errors wrap those of plan-time rules (ErrDuplicateKey, ErrReservedName, ErrHeaderNotUTF8,
-// ErrHeaderTooLarge, ErrUnknownDType, ErrShapeOverflow, ErrNotByteAligned), ErrExists, ErrBusy,
-// ErrNoSpace, or an error of the operating system; nothing is left behind then.
+// The errors wrap those of plan-time rules (ErrDuplicateKey, ErrReservedName, ErrHeaderNotUTF8, ErrHeaderTooLarge,
+// ErrUnknownDType, ErrShapeOverflow, ErrNotByteAligned), ErrExists, ErrBusy, ErrNoSpace, or an error of the operating
+// system; nothing is left behind then.
 func Create(path string, tensors []Info, metadata map[string]string, opts Options) (*Writer, error) {
 	w, err := newWriter(path, tensors, metadata, opts)
 	if err != nil {
@@ -80,15 +79,14 @@ func Create(path string, tensors []Info, metadata map[string]string, opts Option
 	return w, nil
 }
 
-// Reopen continues a file that Create started with the same arguments and that Finish never
-// reached, in this process or in one that was killed. It checks that path.partial has the very
-// header and size that the arguments give. All tensors count as missing until they are
-// written or MarkDone says they are there, which the caller knows from a journal kept behind
-// Sync.
+// Reopen continues a file that Create started with the same arguments and that Finish never reached, in this process
+// or in one that was killed. It checks that path.partial has the very header and size that the arguments give. All
+// tensors count as missing until they are written or MarkDone says they are there, which the caller knows from a
+// journal kept behind Sync.
 //
-// If there is no path.partial but a finished file of the same layout, and Overwrite is not set,
-// the Writer is complete at once: Done holds for every tensor and Finish does nothing. The errors
-// are those of Create, ErrNoPartial and ErrLayoutChanged.
+// If there is no path.partial but a finished file of the same layout, and Overwrite is not set, the Writer is
+// complete at once: Done holds for every tensor and Finish does nothing. The errors are those of Create, ErrNoPartial
+// and ErrLayoutChanged.
 func Reopen(path string, tensors []Info, metadata map[string]string, opts Options) (*Writer, error) {
 	w, err := newWriter(path, tensors, metadata, opts)
 	if err != nil {
@@ -178,8 +176,8 @@ func (w *Writer) reopen() error {
 	return err
 }
 
-// resume compares the unfinished file with the layout. One whose length field is still zero
-// comes from a Create that was cut short before anything was written, and starts anew.
+// resume compares the unfinished file with the layout. One whose length field is still zero comes from a Create that
+// was cut short before anything was written, and starts anew.
 func (w *Writer) resume() error {
 	var prefix [prefixSize]byte
 	n, _ := w.file.ReadAt(prefix[:], 0)
@@ -244,8 +242,8 @@ func (w *Writer) find(name string) (*slot, error) {
 	return &w.slots[i], nil
 }
 
-// WriteTensor writes all bytes of a tensor. The errors are those of WriteAt, and one
-// wrapping ErrSizeMismatch if data is not as long as the tensor.
+// WriteTensor writes all bytes of a tensor. The errors are those of WriteAt, and one wrapping ErrSizeMismatch if data
+// is not as long as the tensor.
 func (w *Writer) WriteTensor(name string, data []byte) error {
 	s, err := w.find(name)
 	if err != nil {
@@ -258,9 +256,9 @@ func (w *Writer) WriteTensor(name string, data []byte) error {
 	return w.write(s, data, 0)
 }
 
-// WriteAt writes a part of a tensor, off bytes into it. Parts may come in any order and from several
-// goroutines; writing a byte twice is allowed, and the later value holds. The errors wrap
-// ErrUnknownTensor, ErrRange, ErrClosed, ErrNoSpace, or an error of the operating system.
+// WriteAt writes a part of a tensor, off bytes into it. Parts may come in any order and from several goroutines;
+// writing a byte twice is allowed, and the later value holds. The errors wrap ErrUnknownTensor, ErrRange, ErrClosed,
+// ErrNoSpace, or an error of the operating system.
 func (w *Writer) WriteAt(name string, p []byte, off int64) error {
 	s, err := w.find(name)
 	if err != nil {
@@ -291,8 +289,8 @@ func (w *Writer) write(s *slot, p []byte, off int64) error {
 	return nil
 }
 
-// MarkDone says that a resumed file has all bytes of a tensor already. The errors wrap
-// ErrUnknownTensor, ErrNotResumed if the file was started anew, or ErrClosed.
+// MarkDone says that a resumed file has all bytes of a tensor already. The errors wrap ErrUnknownTensor,
+// ErrNotResumed if the file was started anew, or ErrClosed.
 func (w *Writer) MarkDone(name string) error {
 	s, err := w.find(name)
 	if err != nil {
@@ -329,8 +327,8 @@ func (w *Writer) Remaining() []string {
 	return names
 }
 
-// Sync returns once everything written before is durable, so that a journal may name it; it costs
-// nothing if nothing was written since the last one. After an error the file can only be aborted.
+// Sync returns once everything written before is durable, so that a journal may name it; it costs nothing if nothing
+// was written since the last one. After an error the file can only be aborted.
 func (w *Writer) Sync() error {
 	w.syncing.Lock()
 	defer w.syncing.Unlock()
@@ -353,8 +351,7 @@ func (w *Writer) Sync() error {
 	return nil
 }
 
-// Suspend flushes and closes the unfinished file and leaves it for Reopen. A finished file
-// stays as it is.
+// Suspend flushes and closes the unfinished file and leaves it for Reopen. A finished file stays as it is.
 func (w *Writer) Suspend() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -366,10 +363,10 @@ func (w *Writer) Suspend() error {
 	return locate(err, w.path, "")
 }
 
-// Finish checks that every tensor is complete, flushes the file, renames it to its final name and
-// makes the name durable. With tensors missing, the error wraps ErrIncomplete and names them, and
-// writing may go on. Other errors wrap ErrExists, if a file appeared there meanwhile, ErrClosed, or an
-// error of the operating system. A second Finish does nothing.
+// Finish checks that every tensor is complete, flushes the file, renames it to its final name and makes the name
+// durable. With tensors missing, the error wraps ErrIncomplete and names them, and writing may go on. Other errors
+// wrap ErrExists, if a file appeared there meanwhile, ErrClosed, or an error of the operating system. A second Finish
+// does nothing.
 func (w *Writer) Finish() error {
 	if err := w.complete(); err != nil {
 		return err
@@ -414,8 +411,7 @@ func (w *Writer) publish() error {
 	return err
 }
 
-// Abort closes and removes the unfinished file. After Finish or Suspend it does nothing, so that it
-// may be deferred.
+// Abort closes and removes the unfinished file. After Finish or Suspend it does nothing, so that it may be deferred.
 func (w *Writer) Abort() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -108,8 +108,9 @@ type metaspace struct {
 // PrependScheme says where Metaspace puts a mark in front.
 type PrependScheme uint8
 
+// The schemes.
 const (
-	PrependAlways PrependScheme = iota
+	PrependAlways PrependScheme = iota // before every piece
 	PrependNever
 	PrependFirst // only where the input begins
 )
