@@ -132,7 +132,7 @@ func TestProgressIsSilent(t *testing.T) {
 	p = (&job{app: &app{stderr: &b}}).progress("counting", 10)
 	p.last = p.last.Add(-2 * plainEvery)
 	p.set(5)
-	if got := b.String(); !strings.HasPrefix(got, "counting: 5 of 10, ") || strings.Count(got, "\n") != 1 {
+	if got := b.String(); !strings.HasPrefix(got, "counting: 50 %, ") || strings.Count(got, "\n") != 1 {
 		t.Errorf("%q", got)
 	}
 }

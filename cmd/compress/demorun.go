@@ -14,7 +14,7 @@ import (
 
 const (
 	demoLength  = 256
-	demoSamples = 64
+	demoSamples = 32
 )
 
 // runDemo fills dir.

@@ -34,6 +34,9 @@ func printInspection(j *job, r *checkpoint.Inspection, list, values bool) {
 	for _, u := range r.Unknown {
 		j.note("config.json: the key %q is unknown and has no effect", u)
 	}
+	for _, d := range r.Unchecked {
+		j.note("values of %s tensors are not looked at", d)
+	}
 	if len(r.Verified) > 0 {
 		fmt.Fprintf(out, "verified: %s\n", strings.Join(r.Verified, ", "))
 	}

@@ -33,7 +33,7 @@ func (j *job) progress(name string, total int64) *progress {
 		p.pool = mpb.New(mpb.WithOutput(f), mpb.WithWidth(48), mpb.WithAutoRefresh())
 		p.bar = p.pool.New(total, mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding(" ").Rbound(""),
 			mpb.PrependDecorators(decor.Name(name+"  ")),
-			mpb.AppendDecorators(decor.CountersNoUnit(" %d/%d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})),
+			mpb.AppendDecorators(decor.NewPercentage(" %d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})),
 			mpb.BarRemoveOnComplete())
 	}
 	return p
@@ -51,7 +51,7 @@ func (p *progress) set(done int64) {
 		if done > 0 {
 			left = (now.Sub(p.start) * time.Duration(p.total-done) / time.Duration(done)).Round(time.Second).String()
 		}
-		fmt.Fprintf(p.job.stderr, "%s: %d of %d, %s left\n", p.name, done, p.total, left)
+		fmt.Fprintf(p.job.stderr, "%s: %d %%, %s left\n", p.name, 100*done/max(p.total, 1), left)
 	}
 }
 

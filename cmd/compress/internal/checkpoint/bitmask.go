@@ -33,24 +33,54 @@ type packer struct {
 
 // pack appends the rows in p to values, mask and offsets.
 func (k *packer) pack(p []byte) {
-	for ; len(p) > 0; p = p[k.cols*k.size:] {
+	width := k.cols * k.size
+	for ; len(p) > 0; p = p[width:] {
 		k.offsets = binary.LittleEndian.AppendUint64(k.offsets, uint64(k.total))
-		k.row(p[:k.cols*k.size])
+		first := len(k.mask)
+		k.mark(p[:width])
+		k.keep(p[:width], k.mask[first:])
 	}
 }
 
-func (k *packer) row(p []byte) {
-	for c := 0; c < k.cols; c += 8 {
-		var m byte
-		for b := 0; b < 8 && c+b < k.cols; b++ {
-			if v := p[(c+b)*k.size:][:k.size]; !isZero(v) {
-				m |= 1 << b
-				k.values = append(k.values, v...)
-			}
-		}
+// mark appends the mask of a row and counts its values.
+func (k *packer) mark(row []byte) {
+	for len(row) > 0 {
+		n := min(len(row), 8*k.size)
+		m := k.bits(row[:n])
 		k.mask = append(k.mask, m)
 		k.total += int64(bits.OnesCount8(m))
 		k.off24 = k.off24 || bits.OnesCount8(m&15) > 2 || bits.OnesCount8(m>>4) > 2
+		row = row[n:]
+	}
+}
+
+// bits is the mask of up to eight elements.
+func (k *packer) bits(p []byte) (m byte) {
+	if k.size == 2 && len(p) == 16 {
+		for h, w := range [2]uint64{binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])} {
+			// The top bit of every 16-bit lane becomes 1 where the lane, without its sign, is not zero; a
+			// multiplication gathers the four bits.
+			w &= 0x7fff_7fff_7fff_7fff
+			w = (w + 0x7fff_7fff_7fff_7fff) & 0x8000_8000_8000_8000 >> 15
+			m |= byte(w*0x0001_0002_0004_0008>>48&15) << (4 * h)
+		}
+		return m
+	}
+	for b := 0; b*k.size < len(p); b++ {
+		if !isZero(p[b*k.size:][:k.size]) {
+			m |= 1 << b
+		}
+	}
+	return m
+}
+
+// keep appends the values of a row that its mask names.
+func (k *packer) keep(row, mask []byte) {
+	for i, m := range mask {
+		for ; m != 0; m &= m - 1 {
+			at := (8*i + bits.TrailingZeros8(m)) * k.size
+			k.values = append(k.values, row[at:at+k.size]...)
+		}
 	}
 }
 

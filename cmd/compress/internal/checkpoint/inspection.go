@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/lm/arch"
@@ -26,6 +27,7 @@ type Inspection struct {
 	Roles        []*RoleReport    `json:"roles"`
 	List         []TensorReport   `json:"list"`
 	Verified     []string         `json:"verified,omitempty"`
+	Unchecked    []string         `json:"unchecked_dtypes,omitempty"`    // types that may hold NaN or infinities and are not looked at
 	Unknown      []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
 }
 
@@ -127,6 +129,9 @@ func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env
 	for i := range r.List {
 		t := &r.List[i]
 		info, _ := src.Info(t.values)
+		if name := info.DType.String(); opaque(info.DType) && !slices.Contains(r.Unchecked, name) {
+			r.Unchecked = append(r.Unchecked, name)
+		}
 		got, err := s.scan(src, info)
 		if err != nil {
 			return err
@@ -147,6 +152,11 @@ func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env
 	}
 	r.Sparsity = share(zeros, weights)
 	return nil
+}
+
+// opaque tells whether a type is a float that no device computes with.
+func opaque(d safetensors.DType) bool {
+	return computeType[d] == 0 && (strings.HasPrefix(d.String(), "F") || d == safetensors.C64)
 }
 
 func share(a, b int64) *float64 {

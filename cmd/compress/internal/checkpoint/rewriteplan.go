@@ -89,8 +89,10 @@ func (r *rewriter) choosePacked(config []ordered.Member) error {
 		}
 		k := &packer{size: t.to.Bits() / 8, cols: int(t.cols)}
 		if err := r.stream(t, func(p []byte) error {
-			k.values, k.mask, k.offsets = k.values[:0], k.mask[:0], k.offsets[:0]
-			k.pack(p)
+			k.mask = k.mask[:0]
+			for ; len(p) > 0; p = p[k.cols*k.size:] {
+				k.mark(p[:k.cols*k.size])
+			}
 			return nil
 		}); err != nil {
 			return err
