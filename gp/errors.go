@@ -1,0 +1,20 @@
+package gp
+
+import "errors"
+
+// What can be wrong with an expression.
+var (
+	ErrUnknown   = errors.New("unknown name")
+	ErrSyntax    = errors.New("malformed expression")
+	ErrTooLarge  = errors.New("expression is too large")
+	ErrNoWeight  = errors.New("expression does not use W")
+	ErrOnlyW     = errors.New("expression uses nothing besides W")
+	ErrShape     = errors.New("expression does not give one score for every weight")
+	ErrConstant  = errors.New("scores are constant")
+	ErrNonFinite = errors.New("scores are not finite")
+	ErrInverted  = errors.New("expression ranks by a negated score")
+	ErrForbidden = errors.New("expression uses a symbol outside the grammar")
+)
+
+// ErrInput says that a matrix or a vector that a program reads is missing or has another shape or type.
+var ErrInput = errors.New("unusable input")
