@@ -12,9 +12,10 @@ import (
 // packedUnits allows; then every piece packs its columns of the right operand, a block of its inner size at a time, and
 // multiplies them with its rows. A piece's block of the right operand stays in the second-level cache.
 const (
-	packedUnits = 4 << 20 // 32-bit units of the packed left operand, about
-	pieceRows   = 256     // rows of a piece, about
-	pieceCols   = 256     // columns of a piece, less where the product would make few pieces
+	packedUnits = 4 << 20   // 32-bit units of the packed left operand, about
+	pieceRows   = 512       // rows of a piece, at most about
+	pieceSpace  = 768 << 10 // bytes that a piece takes of a block of the packed left operand, at most about
+	pieceCols   = 256       // columns of a piece, less where the product would make few pieces
 	fewPieces   = 16
 	packPanels  = 4 // left panels packed by one piece of work
 )
@@ -107,7 +108,7 @@ func (p *panelProduct) prepare(tile *tileKernel) {
 	p.aSize = tile.panelSize(tile.rows, p.depth, tile.aParts)
 	p.left = grow(p.left, pieces(p.k, p.depth)*p.panels*p.aSize)
 	p.peak.Store(0)
-	p.rows = evenBlock(p.panels, max(1, pieceRows/tile.rows), 1)
+	p.rows = evenBlock(p.panels, max(1, min(pieceRows/tile.rows, pieceSpace/(4*p.aSize))), 1)
 	p.cols = pieceCols / tile.cols
 	for p.cols > 1 && pieces(p.panels, p.rows)*pieces(p.dst.Cols, p.cols*tile.cols) < fewPieces {
 		p.cols /= 2
