@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +45,9 @@ type forwardReport struct {
 }
 
 func forward(j *job, path string, o forwardFlags) (any, error) {
+	if _, err := os.Stat(o.out); err == nil && !o.overwrite { // found again when it is written; this saves the work
+		return nil, fmt.Errorf("%s: %w", o.out, safetensors.ErrExists)
+	}
 	in, err := safetensors.Open(o.ids)
 	if err != nil {
 		return nil, err

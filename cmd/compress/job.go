@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -43,6 +44,9 @@ func (a *app) newVerb(use, short, long, example string, args cobra.PositionalArg
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		a.working, j.command = true, c.CommandPath()
 		j.ctx, j.start = c.Context(), time.Now()
+		if err := writable(j.report); err != nil {
+			return err
+		}
 		defer j.close()
 		result, err := do(j, args)
 		if err != nil {
@@ -142,6 +146,17 @@ func (j *job) record(result any) ([]byte, error) {
 	}
 	out, err := json.MarshalIndent(all, "", "  ")
 	return append(out, '\n'), err
+}
+
+// writable finds out early that a file cannot be written because its folder is not there.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	if st, err := os.Stat(filepath.Dir(path)); err != nil || !st.IsDir() {
+		return usagef("--report %s: there is no folder %s", path, filepath.Dir(path))
+	}
+	return nil
 }
 
 // writeWhole writes a file so that it is there completely or not at all. Pipes and devices are written directly.

@@ -1,6 +1,10 @@
 package main
 
-import "golang.org/x/sys/unix"
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
 
 // peakMemory is the largest resident size that the process has had, in bytes; 0 where the system does not tell.
 func peakMemory() int64 {
@@ -8,5 +12,8 @@ func peakMemory() int64 {
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0
 	}
-	return u.Maxrss << 10
+	if runtime.GOOS == "darwin" {
+		return int64(u.Maxrss) // bytes there, KiB elsewhere
+	}
+	return int64(u.Maxrss) << 10
 }

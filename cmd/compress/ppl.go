@@ -103,12 +103,15 @@ func defaultLength(m *lm.Model) int {
 	return 2048
 }
 
+// batchTokens is about how many tokens are run at a time.
+const batchTokens = 8192
+
 // measure runs the windows through the model.
 func measure(j *job, m *lm.Model, w corpus.Windows) (*pplReport, error) {
 	bar := j.progress("measuring", int64(len(w.IDs)))
 	defer bar.end()
 	s := &sums{}
-	const batch = 8
+	batch := max(1, batchTokens/max(w.SeqLen, 1))
 	for at := 0; at < len(w.IDs); at += batch {
 		end := min(at+batch, len(w.IDs))
 		o := lm.ForwardOptions{}

@@ -65,14 +65,25 @@ func (s *Staged) Commit() error {
 	if err := syncDir(s.Dir); err != nil {
 		return err
 	}
-	old := s.Dir + ".old"
-	if err := os.Rename(s.final, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := swap(s.Dir, s.final); err != nil {
 		return err
 	}
-	if err := os.Rename(s.Dir, s.final); err != nil {
-		return errors.Join(err, os.Rename(old, s.final))
+	return errors.Join(syncDir(filepath.Dir(s.final)), os.RemoveAll(s.Dir))
+}
+
+// swapByTwo swaps in two renames: a crash between them leaves the old folder under its hidden name.
+func swapByTwo(dir, final string) error {
+	old := dir + ".old"
+	if err := os.Rename(final, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return errors.Join(syncDir(filepath.Dir(s.final)), os.RemoveAll(old))
+	if err := os.Rename(dir, final); err != nil {
+		return errors.Join(err, os.Rename(old, final))
+	}
+	if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Abandon removes what an unfinished run has written.
