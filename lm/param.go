@@ -59,8 +59,8 @@ func (m *Model) Param(name string) (kernels.Mat, error) {
 }
 
 // MutableParam gives an owned copy of a parameter that may be changed, through operations or directly followed by
-// [kernels.Buffer.Changed]. The first call copies; later ones give the same matrix. The model computes with the new
-// value at once.
+// [kernels.Buffer.Changed]. The first call copies, from the file where that is possible, so that no second copy of the
+// matrix is in memory; later ones give the same matrix. The model computes with the new value at once.
 func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	p, err := m.param(name)
 	if err != nil {
@@ -68,22 +68,33 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.bind(p); err != nil || p.owned {
-		p.saver = nil
-		return p.mat, err
+	if m.host && p.saver == nil && p.stored != safetensors.F64 && (p.view || p.mat.Buf == nil) {
+		err = m.readOwned(p)
+	} else {
+		err = m.bind(p) // a copy of the file already, or made here
 	}
-	buf, err := m.dev.Alloc(p.mat.DType(), p.rows*p.cols)
 	if err != nil {
-		return kernels.Mat{}, m.tensorError(name, err)
+		return kernels.Mat{}, err
 	}
-	own := kernels.MatOf(buf, p.rows, p.cols)
-	m.ops.Convert(own, p.mat)
+	p.view, p.owned, p.saver = false, true, nil
+	return p.mat, nil
+}
+
+// readOwned reads a parameter from its file into memory of its own. The lock is held.
+func (m *Model) readOwned(p *param) error {
+	buf, err := m.dev.Alloc(dtypes[p.stored], p.rows*p.cols)
+	if err != nil {
+		return m.tensorError(p.name, err)
+	}
+	if _, err := m.source.ReadAt(p.name, buf.Bytes(), 0); err != nil {
+		return err
+	}
 	if p.view {
 		_ = m.source.Release(p.name) // the copy is what counts now
 	}
 	m.drop(p)
-	p.mat, p.view, p.owned, p.saver = own, false, true, nil
-	return own, nil
+	p.mat = kernels.MatOf(buf, p.rows, p.cols)
+	return nil
 }
 
 // ReleaseBlock gives the memory of a block's weights back: pages of the files, copies and what backends derived. They come
