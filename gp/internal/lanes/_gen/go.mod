@@ -1,0 +1,3 @@
+module lanesgen
+
+go 1.26
