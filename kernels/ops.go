@@ -38,6 +38,37 @@ type Ops struct {
 	// CrossEntropy writes loss[i] = log Σ_j exp(logits[i,j]) - logits[i,labels[i]], natural logarithm, sums in F64;
 	// a negative label writes 0. loss is F64 [1, rows].
 	CrossEntropy func(loss, logits Mat, labels []int32)
+
+	// RMSNormBackward adds the input gradient of RMSNorm to dx and its weight gradient to dw [1,c], which may be absent. x and w
+	// are what RMSNorm got, dy is the gradient of its result. With u = 1/sqrt(mean(x²) + eps) of a row and w' = w or 1 + w:
+	// dx += u·(dy·w' - x·u²·mean(dy·w'·x)), dw += Σ_i dy·x·u.
+	RMSNormBackward func(dx, dw, dy, x, w Mat, eps float32, plusOne bool)
+	// LayerNormBackward adds the input gradient of LayerNorm to dx, its weight gradient to dw and its bias gradient to db
+	// [1,c]; dw and db may be absent. With n = (x - mean)/sqrt(var + eps) and g = dy·w: dx += (g - mean(g) - n·mean(g·n)) /
+	// sqrt(var + eps), dw += Σ_i dy·n, db += Σ_i dy.
+	LayerNormBackward func(dx, dw, db, dy, x, w Mat, eps float32)
+	// AttentionBackward computes the gradients of Attention: dout is the gradient of its result out; q, k, v and a are what
+	// it got, and a.LSE, required, is what it wrote. dq, dk and dv are overwritten in the channels of the heads, which lie as those
+	// of q, k and v; dk and dv are [tk, …], zero for keys that no query sees. A NaN or infinity may spread to queries and keys that are near, though the mask hides them.
+	AttentionBackward func(dq, dk, dv, dout, q, k, v, out Mat, a Attention)
+	// ActivateBackward computes dx = dy·f'(x); dx may be dy or x. The derivative of ReLU is 0 where x ≤ 0 and 1 elsewhere.
+	ActivateBackward func(dx, dy, x Mat, f Activation)
+	// GateBackward computes dgate = dy·up·f'(gate) and dup = dy·f(gate); dgate may be gate, and dup may be up.
+	GateBackward func(dgate, dup, dy, gate, up Mat, f Activation)
+	// SoftcapBackward computes dx = dy·(1 - (y/cap)²) with y the result of Softcap; dx may be dy.
+	SoftcapBackward func(dx, dy, y Mat, cap float32)
+	// SoftmaxBackward computes dx = y·(dy - Σ_j dy·y) per row with y the result of Softmax; dx may be dy.
+	SoftmaxBackward func(dx, dy, y Mat)
+	// CrossEntropyBackward computes dlogits[i] = scale·(softmax(logits[i]) - onehot(labels[i])), or zeros for a negative label,
+	// and what CrossEntropy computes in loss, F64 [1, rows], unless that is absent. dlogits may be logits.
+	CrossEntropyBackward func(dlogits, loss, logits Mat, labels []int32, scale float32)
+	// GatherBackward adds scale·dy[i] to row ids[i] of dtable; ids may repeat, and are summed in their order.
+	GatherBackward func(dtable, dy Mat, ids []int32, scale float32)
+	// ColSum adds Σ_i x[i,j] to acc[j]; acc is F32 or F64 [1,c], the sum is carried in F64. Bias gradients and means.
+	ColSum func(acc, x Mat)
+	// AddSquare adds (scale·x)² to acc, element by element: statistics of gradients.
+	AddSquare func(acc, x Mat, scale float32)
+
 	// Convert copies x to dst element by element with a change of type (F32, BF16, F16, F64 in any pair), rounding to nearest even.
 	Convert func(dst, x Mat)
 
@@ -81,6 +112,7 @@ type Rope struct {
 	Cos, Sin    Mat
 	Pos         []int32
 	Interleaved bool
+	Inverse     bool // rotate by the negative angles: the backward pass of the rotation
 }
 
 // Attention describes causal attention of one sequence: q is [tq, …], k and v are [tk, …]. Query row i has position Pos+i
@@ -94,6 +126,10 @@ type Attention struct {
 	Window                  int
 	Scale                   float32
 	Softcap                 float32 // scores become Softcap·tanh(score/Softcap) before the mask; 0: off
+
+	// LSE, F32 [tq, Heads], receives log Σ exp of the scores that each query and head sees, natural logarithm, for
+	// AttentionBackward. Absent by default.
+	LSE Mat
 }
 
 // Activation names an element-wise function.

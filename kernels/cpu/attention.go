@@ -35,14 +35,8 @@ type attend struct {
 //	dst[i,h] = Σ_j softmax(s)[j] · v[j,h/rep]
 func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	a := &attend{Attention: o, l: l, dst: dst, q: q, k: k, v: v}
-	if a.QHeadStride == 0 {
-		a.QHeadStride = a.HeadDim
-	}
-	if a.KVHeadStride == 0 {
-		a.KVHeadStride = a.HeadDim
-	}
+	a.defaults()
 	a.check()
-	a.rep = a.Heads / a.KVHeads
 	lanes := l.v.lanes.n
 	switch {
 	case q.Rows == 0:
@@ -52,6 +46,20 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 		a.rows()
 	}
 	dst.Buf.Changed()
+	if !a.LSE.IsZero() {
+		a.LSE.Buf.Changed()
+	}
+}
+
+// defaults fills in what the call left to its shapes.
+func (a *attend) defaults() {
+	if a.QHeadStride == 0 {
+		a.QHeadStride = a.HeadDim
+	}
+	if a.KVHeadStride == 0 {
+		a.KVHeadStride = a.HeadDim
+	}
+	a.rep = a.Heads / max(1, a.KVHeads)
 }
 
 func (a *attend) check() {
@@ -60,6 +68,7 @@ func (a *attend) check() {
 	must((a.Heads-1)*a.QHeadStride+a.HeadDim <= a.q.Cols, "cpu: Attention: q is narrower than its heads")
 	must((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(a.k.Cols, a.v.Cols), "cpu: Attention: k or v is narrower than its heads")
 	must(a.Pos >= 0 && a.Window >= 0 && a.Pos+a.q.Rows <= min(a.k.Rows, a.v.Rows), "cpu: Attention: fewer keys than positions")
+	must(a.LSE.IsZero() || (a.LSE.Rows == a.q.Rows && a.LSE.Cols == a.Heads), "cpu: Attention: LSE is not [tq, Heads]")
 	must(a.k.Rows <= math.MaxInt32, "cpu: Attention: more keys than an int32 counts")
 }
 
@@ -99,7 +108,7 @@ func (a *attend) rows() {
 		a.part(part[p*width:(p+1)*width], i, lo, min(lo+step, hi))
 	})
 	for i := range n {
-		a.join(part[i*splits*width:(i+1)*splits*width], splits, a.dst.RowF32(i))
+		a.join(part[i*splits*width:(i+1)*splits*width], splits, i)
 	}
 	giveBack(owner)
 }
@@ -149,9 +158,9 @@ func finite(top float32) float32 {
 	return top
 }
 
-// join puts the states of all splits together and writes a row.
-func (a *attend) join(part []float32, splits int, row []float32) {
-	v, d, width := a.l.v, a.HeadDim, len(part)/splits
+// join puts the states of all splits together and writes row i.
+func (a *attend) join(part []float32, splits, i int) {
+	v, d, width, row := a.l.v, a.HeadDim, len(part)/splits, a.dst.RowF32(i)
 	for h := range a.Heads {
 		at := h * (d + 2)
 		top := part[at+d]
@@ -171,5 +180,13 @@ func (a *attend) join(part []float32, splits int, row []float32) {
 			}
 		}
 		v.scale(dst, dst, 1/sum)
+		if !a.LSE.IsZero() {
+			a.LSE.RowF32(i)[h] = logSum(top, sum)
+		}
 	}
+}
+
+// logSum is the logarithm of a sum of exponentials of scores, given the highest score and the sum relative to it.
+func logSum(top, sum float32) float32 {
+	return float32(float64(finite(top)) + math.Log(float64(sum)))
 }

@@ -32,7 +32,8 @@ type laneLoops struct {
 type laneBlock struct {
 	q, out, s       []float32 // queries, results [HeadDim, n]; scores [laneKeys, n]
 	top, sum, carry []float32
-	row, count      int     // first query row, and queries: the lanes in use
+	row, rows, head int     // first query row, query rows, first head
+	count           int     // queries: the lanes in use
 	qAt, outAt      []int32 // where a lane's query and result start
 	lo, hi          []int32 // the keys that a lane sees
 	first, inner    int     // the lowest and the highest of lo
@@ -114,11 +115,21 @@ func (a *attend) attendLanes(blocks []*laneBlock, g int) {
 		}
 	}
 	for _, b := range blocks {
+		if !a.LSE.IsZero() {
+			a.storeLSE(b)
+		}
 		for lane, sum := range b.sum {
 			b.sum[lane] = 1 / sum
 		}
 		a.l.v.lanes.store(a.dst.Buf.F32()[a.dst.Off+b.row*a.dst.Stride:], b.out, b.sum, b.outAt[:b.count], a.HeadDim)
 		laneBlockPool.Put(b)
+	}
+}
+
+// storeLSE writes the logarithms of the sums of exponentials of a block that has seen all keys.
+func (a *attend) storeLSE(b *laneBlock) {
+	for lane := range b.count {
+		a.LSE.RowF32(b.row + lane%b.rows)[b.head+lane/b.rows] = logSum(b.top[lane], b.sum[lane])
 	}
 }
 
@@ -158,7 +169,7 @@ func (b *laneBlock) size(n, d int) {
 // place says which query a lane holds: lanes run over the rows of the first head, then of the next. Lanes without a
 // query repeat the first one; they are computed and not stored.
 func (a *attend) place(b *laneBlock, rows, head, heads int) {
-	b.count = rows * heads
+	b.rows, b.head, b.count = rows, head, rows*heads
 	for lane := range b.lo {
 		r, h := lane%rows, lane/rows
 		if h >= heads {

@@ -44,6 +44,7 @@ func New(o Options) *Device {
 	}
 	d.matmulOps(&d.ops)
 	d.layerOps(&d.ops)
+	d.backwardOps(&d.ops)
 	d.selectOps(&d.ops)
 	d.ops.Sync = func() error { return nil }
 	return d

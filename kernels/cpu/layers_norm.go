@@ -96,9 +96,22 @@ func (l *layers) rope(x kernels.Mat, r kernels.Rope) {
 		rotate = l.v.ropePairs
 	}
 	l.each(x.Rows, x.Rows*r.Heads*r.Dim, func(t int) {
-		rotate(x.RowF32(t), r.Cos.RowF32(int(r.Pos[t])), r.Sin.RowF32(int(r.Pos[t])), r.Heads, r.HeadStride)
+		sin, owner := l.sine(r, int(r.Pos[t]))
+		rotate(x.RowF32(t), r.Cos.RowF32(int(r.Pos[t])), sin, r.Heads, r.HeadStride)
+		giveBack(owner)
 	})
 	x.Buf.Changed()
+}
+
+// sine is the row of sines of a position, negative for the inverse; give owner back if not nil.
+func (l *layers) sine(r kernels.Rope, pos int) (row []float32, owner *[]float32) {
+	row = r.Sin.RowF32(pos)
+	if !r.Inverse {
+		return row, nil
+	}
+	negative, owner := lend(len(row))
+	l.v.scale(negative, row, -1)
+	return negative, owner
 }
 
 func checkRope(x kernels.Mat, r kernels.Rope) {

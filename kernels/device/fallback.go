@@ -108,9 +108,8 @@ type span struct {
 
 var matType = reflect.TypeFor[kernels.Mat]()
 
-// call downloads what the operands view, runs op on the copies and uploads the destination. The destination is the
-// first operand of every operation that returns nothing; the others only read. After a failed download op does not run
-// and the results are zero.
+// call downloads what the operands view, runs op on the copies and uploads those that it wrote: operations drop the packed
+// data of their destinations. After a failed download op does not run and the results are zero.
 func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, error) {
 	for _, a := range args {
 		eachMat(a, m.cover)
@@ -120,6 +119,7 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 		if err := m.dev.Download(s.host.Bytes(), b, s.lo); err != nil {
 			return zeros(op.Type()), err
 		}
+		s.host.Packed.Store(&untouched)
 	}
 	hosted := make([]reflect.Value, len(args))
 	for i, a := range args {
@@ -128,16 +128,17 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 		eachMat(hosted[i], m.redirect)
 	}
 	results := op.Call(hosted)
-	if op.Type().NumOut() > 0 || len(args) == 0 {
-		return results, nil
+	var err error
+	for b, s := range m.spans {
+		if s.host.Packed.Load() == nil {
+			err = errors.Join(err, m.dev.Upload(b, s.lo, s.host.Bytes()))
+		}
 	}
-	dst := args[0].Interface().(kernels.Mat)
-	if dst.IsZero() {
-		return results, nil
-	}
-	s := m.spans[dst.Buf]
-	return results, m.dev.Upload(dst.Buf, s.lo, s.host.Bytes())
+	return results, err
 }
+
+// untouched is the packed data of host copies that were not written.
+var untouched any = "not written"
 
 // eachMat calls f for every present matrix in v, which is a matrix, a struct of options, or something without matrices.
 func eachMat(v reflect.Value, f func(reflect.Value)) {

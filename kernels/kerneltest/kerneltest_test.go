@@ -44,7 +44,9 @@ var faults = map[string]func(m kernels.Mat, args []reflect.Value){
 		}
 		switch a := args[1].Interface().(type) {
 		case kernels.Mat:
-			shift(a.Buf, a.Off)
+			if !a.IsZero() {
+				shift(a.Buf, a.Off)
+			}
 		case kernels.Rope:
 			if a.Dim > 0 {
 				shift(a.Cos.Buf, a.Cos.Off)

@@ -132,7 +132,7 @@ func rope(r *run) {
 				pos[t] = int32(r.rng.IntN(positions))
 			}
 			spec := kernels.Rope{
-				Heads: heads, HeadDim: headDim, HeadStride: stride, Dim: dim, Pos: pos, Interleaved: interleaved,
+				Heads: heads, HeadDim: headDim, HeadStride: stride, Dim: dim, Pos: pos, Interleaved: interleaved, Inverse: i%3 == 1,
 			}
 			if i%2 == 0 {
 				spec.HeadStride = 0
@@ -196,17 +196,18 @@ func attention(r *run) {
 	}
 	r.attendInfinite()
 	r.begin("bad calls")
-	q, k, dst := r.f32(4, 32), r.f32(4, 32), r.f32(4, 32)
+	q, k, dst, lse := r.f32(4, 32), r.f32(4, 32), r.f32(4, 32), r.f32(4, 4)
 	for what, f := range map[string]func(*kernels.Attention){
 		"fewer keys than positions":       func(a *kernels.Attention) { a.Pos = 1 },
 		"heads no multiple of kv heads":   func(a *kernels.Attention) { a.KVHeads = 3 },
 		"a head wider than its memory":    func(a *kernels.Attention) { a.KVHeadStride = 9 },
+		"an LSE of another shape":         func(a *kernels.Attention) { a.LSE = a.LSE.RowRange(0, 3) },
 		"a negative position":             func(a *kernels.Attention) { a.Pos = -1 },
 		"a destination of another width":  func(a *kernels.Attention) { a.HeadDim = 7 },
 		"query heads that are not all in": func(a *kernels.Attention) { a.QHeadStride = 16 },
 	} {
 		r.panics(what, func(o *kernels.Ops, m view) {
-			a := kernels.Attention{Heads: 4, KVHeads: 4, HeadDim: 8, Scale: 1}
+			a := kernels.Attention{Heads: 4, KVHeads: 4, HeadDim: 8, Scale: 1, LSE: m(lse)}
 			f(&a)
 			o.Attention(m(dst), m(q), m(k), m(k), a)
 		})
@@ -226,8 +227,19 @@ func (r *run) attend(c attentionCase, bound float64) {
 		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos, Window: c.window,
 		Scale: float32(1 / math.Sqrt(float64(c.dim))), Softcap: c.softcap,
 	}
-	r.do(func(o *kernels.Ops, m view) { o.Attention(m(dst), m(q), m(k), m(v), a) }, dst)
+	var lse *operand
+	if c.pos%2 == 0 {
+		lse = r.f32(c.tq, c.heads)
+	}
+	r.do(func(o *kernels.Ops, m view) {
+		a := a
+		a.LSE = m(lse)
+		o.Attention(m(dst), m(q), m(k), m(v), a)
+	}, present(dst, lse)...)
 	r.check(dst, tolerance{abs: attentionTolerance(bound), rel: 1e-6})
+	if lse != nil { // as far off as a score
+		r.check(lse, tolerance{abs: attentionTolerance(bound) / bound, rel: 1e-6})
+	}
 }
 
 // attentionTolerance: with values in ±b a score, a sum of dim products divided by √dim, is rarely above 2·b², and is off by

@@ -29,6 +29,21 @@ var workloads = map[string][]workload{
 	"CrossEntropy": {crossEntropyLoad(256, 32000), crossEntropyLoad(8, 256000)},
 	"Convert":      convertLoads(),
 	"ColSumSq":     {colSumSqLoad()},
+
+	"RMSNormBackward":      {normGradLoad(1024, 512, false), normGradLoad(256, 4096, false)},
+	"LayerNormBackward":    {normGradLoad(1024, 512, true), normGradLoad(256, 4096, true)},
+	"AttentionBackward":    attentionGradLoads(),
+	"ActivateBackward":     activationGradLoads(false),
+	"GateBackward":         activationGradLoads(true),
+	"SoftcapBackward":      {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) { o.SoftcapBackward(m[0], m[1], m[2], 30) })},
+	"SoftmaxBackward":      {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) { o.SoftmaxBackward(m[0], m[1], m[2]) })},
+	"CrossEntropyBackward": {crossEntropyGradLoad(256, 32000)},
+	"GatherBackward":       {gatherGradLoad()},
+	"ColSum": {{name: "1024x1024", bytes: 4 << 20, setup: func(b bench) func(o *kernels.Ops) {
+		acc, x := b.f32(1, 1024), b.f32(1024, 1024)
+		return func(o *kernels.Ops) { o.ColSum(acc, x) }
+	}}},
+	"AddSquare": {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) { o.AddSquare(m[0], m[1], 1e-3) })},
 	"SelectRows": {selectLoad("half", func(o *kernels.Ops, mask kernels.Mat, s kernels.Score) {
 		o.SelectRows(mask, s, s.X.Cols/2)
 	})},

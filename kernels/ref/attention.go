@@ -13,6 +13,7 @@ import (
 //		s[j] = Softcap·tanh(s[j] / Softcap)           // if Softcap ≠ 0
 //	}
 //	p = softmax(s)
+//	LSE[i, h] = log Σ_j exp(s[j])                         // if present
 //	for c { dst[i, h, c] = Σ_j p[j]·v[j, g, c] }
 func attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 	a = attentionDefaults(dst, q, k, v, a)
@@ -30,7 +31,10 @@ func attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 			for j := lo; j < hi; j++ {
 				score[j] = capped(float64(a.Scale)*dot(qr, k.RowF32(j)[ko:ko+a.HeadDim]), float64(a.Softcap))
 			}
-			softmax64(score[lo:hi])
+			lse := softmax64(score[lo:hi])
+			if !a.LSE.IsZero() {
+				a.LSE.RowF32(i)[h] = float32(lse)
+			}
 			clear(sum)
 			for j := lo; j < hi; j++ {
 				for c, u := range v.RowF32(j)[ko : ko+a.HeadDim] {
@@ -41,6 +45,9 @@ func attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 		}
 	}
 	dst.Buf.Changed()
+	if !a.LSE.IsZero() {
+		a.LSE.Buf.Changed()
+	}
 }
 
 // attentionDefaults fills the head strides in and checks the shapes.
@@ -56,6 +63,7 @@ func attentionDefaults(dst, q, k, v kernels.Mat, a kernels.Attention) kernels.At
 	need((a.Heads-1)*a.QHeadStride+a.HeadDim <= q.Cols, "ref: Attention: q is narrower than its heads")
 	need((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(k.Cols, v.Cols), "ref: Attention: k or v is narrower than its heads")
 	need(a.Pos >= 0 && a.Window >= 0 && a.Pos+q.Rows <= min(k.Rows, v.Rows), "ref: Attention: fewer keys than positions")
+	need(a.LSE.IsZero() || (a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads), "ref: Attention: LSE is not [tq, Heads]")
 	return a
 }
 
@@ -75,8 +83,8 @@ func capped(s, cap float64) float64 {
 	return cap * math.Tanh(s/cap)
 }
 
-// softmax64 replaces s by exp(s - max s) / Σ exp(s - max s).
-func softmax64(s []float64) {
+// softmax64 replaces s by exp(s - max s) / Σ exp(s - max s) and returns log Σ exp(s).
+func softmax64(s []float64) (lse float64) {
 	top := math.Inf(-1)
 	for _, v := range s {
 		top = max(top, v)
@@ -89,6 +97,7 @@ func softmax64(s []float64) {
 	for j := range s {
 		s[j] /= sum
 	}
+	return top + math.Log(sum)
 }
 
 // round computes dst[j] = float32(x[j]).

@@ -103,7 +103,7 @@ func moments(x []float32) (mean, variance float64) {
 // rope computes, for every row t, head h and pair i < Dim/2,
 //
 //	a, b = x[t, h·HeadStride + i], x[t, h·HeadStride + i + Dim/2]    // 2i and 2i+1 if Interleaved
-//	c, s = Cos[Pos[t], i], Sin[Pos[t], i]
+//	c, s = Cos[Pos[t], i], Sin[Pos[t], i]                            // -Sin if Inverse
 //	a, b = a·c - b·s, b·c + a·s
 func rope(x kernels.Mat, r kernels.Rope) {
 	stride := r.HeadStride
@@ -114,7 +114,10 @@ func rope(x kernels.Mat, r kernels.Rope) {
 	need(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim, "ref: RoPE: rotated channels are odd or more than a head has")
 	need(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*stride+r.HeadDim <= x.Cols), "ref: RoPE: shapes do not agree")
 	need(half == 0 || (r.Cos.Cols == half && sameShape(r.Cos, r.Sin)), "ref: RoPE: tables are not [positions, Dim/2]")
-	second, step := half, 1
+	second, step, sign := half, 1, 1.0
+	if r.Inverse {
+		sign = -1
+	}
 	if r.Interleaved {
 		second, step = 1, 2
 	}
@@ -127,7 +130,7 @@ func rope(x kernels.Mat, r kernels.Rope) {
 		for h := range r.Heads {
 			for i := range half {
 				a, b := &row[h*stride+i*step], &row[h*stride+i*step+second]
-				av, bv, c, s := float64(*a), float64(*b), float64(cos[i]), float64(sin[i])
+				av, bv, c, s := float64(*a), float64(*b), float64(cos[i]), sign*float64(sin[i])
 				*a, *b = float32(av*c-bv*s), float32(bv*c+av*s)
 			}
 		}

@@ -1,0 +1,235 @@
+package cpu
+
+import "github.com/modelcompress/compress/kernels"
+
+// The gradients of attention are computed for blocks of keys, one key to a vector lane, against blocks of queries: scores and
+// their gradients exist for one pair of blocks at a time, the weights are recomputed from LSE (Dao et al., "FlashAttention",
+// 2022, algorithm 4). All five products are the tile loop of the forward pass: a scalar of the queries, or of their
+// gradients, times a vector of lanes; only the last, dq, has channels for lanes and so wants the keys of the block in rows of
+// that many channels.
+//
+// A piece of work is every splits-th block of keys of one key/value head, so that all pieces have about the same work. It owns
+// its dk and dv, and sums its own part of dq; the parts are added in order.
+
+const (
+	gradQueries = 64 // queries in a block
+	gradPieces  = 16 // pieces of work that are enough for many threads
+	gradParts   = 8  // parts of dq at most
+	gradBlocks  = 4  // blocks of keys that a piece has at least, or there is one piece to a head
+)
+
+// attendGrad is one call of the gradients of attention. Its matrices of queries are [Heads, tq, …].
+type attendGrad struct {
+	attend
+	b                *backward
+	dq, dk, dv, dout kernels.Mat
+	out              kernels.Mat
+	n, groups        int // lanes, and vectors of n channels that cover a head
+	splits           int
+	scaled, grad     []float32 // Scale·q and dout [Heads, tq, HeadDim]
+	lse, delta       []float32 // LSE and Σ dout·out [Heads, tq]
+	part             []float32 // of dq [splits, Heads, groups, tq, n]
+}
+
+// attention computes the gradients of attention: with p the weights, dp[j] = dout[i,h]·v[j,h/rep] and
+// ds[j] = p[j]·(dp[j] - dout[i,h]·out[i,h])·cap'(s[j]) for the keys j that row i sees,
+//
+//	dv[j,h/rep] = Σ_i p[j]·dout[i,h], dk[j,h/rep] = Scale·Σ_i ds[j]·q[i,h], dq[i,h] = Scale·Σ_j ds[j]·k[j,h/rep]
+func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kernels.Attention) {
+	a := &attendGrad{attend: attend{Attention: o, l: b.layers, dst: out, q: q, k: k, v: v}, b: b, dq: dq, dk: dk, dv: dv, dout: dout, out: out}
+	a.defaults()
+	a.check()
+	must(sameShape(dq, q) && sameShape(dk, k) && sameShape(dv, v) && sameShape(dout, out), "cpu: AttentionBackward: shapes do not agree")
+	must(!a.LSE.IsZero(), "cpu: AttentionBackward: LSE is absent")
+	a.n = b.g.lanes.n
+	a.groups = pieces(a.HeadDim, a.n)
+	a.splits = a.plan()
+	rows, d := q.Rows*a.Heads, a.HeadDim
+	work, owner := lend(rows * (2*d + 2 + a.splits*a.groups*a.n))
+	cut := func(n int) []float32 {
+		s := work[:n:n]
+		work = work[n:]
+		return s
+	}
+	a.part, a.scaled, a.grad = cut(rows*a.splits*a.groups*a.n), cut(rows*d), cut(rows*d)
+	a.lse, a.delta = cut(rows), cut(rows)
+	b.each(q.Rows, 4*rows*d, a.prepare)
+	longest := a.Pos + q.Rows
+	b.each(a.KVHeads*a.splits, rows*longest*d/6, a.keyBlocks)
+	b.each(q.Rows, rows*d*(1+a.splits), a.finish)
+	giveBack(owner)
+	dq.Buf.Changed()
+	dk.Buf.Changed()
+	dv.Buf.Changed()
+}
+
+// plan is the number of pieces that the keys of one head are cut into.
+func (a *attendGrad) plan() int {
+	blocks := pieces(max(a.k.Rows, a.v.Rows), a.n)
+	return max(1, min(blocks/gradBlocks, gradParts, pieces(gradPieces, a.KVHeads)))
+}
+
+// prepare copies row i of the queries and of the gradients to where the blocks read them.
+func (a *attendGrad) prepare(i int) {
+	d, q, g, o, lse := a.HeadDim, a.q.RowF32(i), a.dout.RowF32(i), a.out.RowF32(i), a.LSE.RowF32(i)
+	for h := range a.Heads {
+		at := h*a.q.Rows + i
+		a.l.v.scale(a.scaled[at*d:(at+1)*d], q[h*a.QHeadStride:][:d], a.Scale)
+		copy(a.grad[at*d:(at+1)*d], g[h*d:(h+1)*d])
+		a.lse[at], a.delta[at] = lse[h], float32(a.b.g.dot(g[h*d:(h+1)*d], o[h*d:(h+1)*d]))
+	}
+}
+
+// finish adds the parts of row i of dq.
+func (a *attendGrad) finish(i int) {
+	row := a.dq.RowF32(i)
+	for h := range a.Heads {
+		for c := 0; c < a.HeadDim; c += a.n {
+			dst := row[h*a.QHeadStride+c:][:min(a.n, a.HeadDim-c)]
+			for s := range a.splits {
+				part := a.queryPart(s, h, c/a.n)[i*a.n:][:len(dst)]
+				if s == 0 {
+					a.l.v.scale(dst, part, a.Scale)
+				} else {
+					a.l.v.add(dst, dst, part, a.Scale)
+				}
+			}
+		}
+	}
+}
+
+// queryPart is part s of dq for one head and vector of channels: [tq, n].
+func (a *attendGrad) queryPart(s, h, group int) []float32 {
+	size := a.q.Rows * a.n
+	return a.part[((s*a.Heads+h)*a.groups+group)*size:][:size]
+}
+
+// keyBlock is one block of keys of key/value head g.
+type keyBlock struct {
+	g, first, count  int       // head, first key, keys
+	kT, vT, dkT, dvT []float32 // [HeadDim, n]
+	rows             []float32 // keys [n, HeadDim], on their way in and out
+	wide             []float32 // keys [groups, n, n]: n channels of every key
+	s, ds            []float32 // [gradQueries, n]
+	ones             []float32 // [n]
+	lo, hi           []int32   // rows of q that see a key
+	at               []int32   // where a key starts in rows
+}
+
+// keyBlocks computes piece p: some blocks of one head.
+func (a *attendGrad) keyBlocks(p int) {
+	n, d, g, split := a.n, a.HeadDim, p/a.splits, p%a.splits
+	for h := g * a.rep; h < (g+1)*a.rep; h++ {
+		for c := range a.groups {
+			clear(a.queryPart(split, h, c))
+		}
+	}
+	work, owner := lend(n * (5*d + a.groups*n + 2*gradQueries + 1))
+	at := make([]int32, 3*n)
+	cut := func(n int) []float32 {
+		s := work[:n:n]
+		work = work[n:]
+		return s
+	}
+	b := &keyBlock{
+		g: g, kT: cut(n * d), vT: cut(n * d), dkT: cut(n * d), dvT: cut(n * d), rows: cut(n * d), wide: cut(a.groups * n * n),
+		s: cut(gradQueries * n), ds: cut(gradQueries * n), ones: cut(n), lo: at[:n], hi: at[n : 2*n], at: at[2*n:],
+	}
+	clear(b.wide)
+	for lane := range n {
+		b.ones[lane], b.at[lane] = 1, int32(lane*d)
+	}
+	for b.first = split * n; b.first < max(a.k.Rows, a.v.Rows); b.first += a.splits * n {
+		a.keyBlock(b, split)
+	}
+	giveBack(owner)
+}
+
+// keyBlock computes the gradients of one block of keys and values, and adds to part split of dq.
+func (a *attendGrad) keyBlock(b *keyBlock, split int) {
+	clear(b.dkT)
+	clear(b.dvT)
+	seen := a.Pos + a.q.Rows
+	if b.count = min(a.n, seen-b.first); b.count > 0 {
+		lo, hi := a.place(b)
+		if lo < hi {
+			a.loadKeys(b)
+		}
+		for h := b.g * a.rep; h < (b.g+1)*a.rep; h++ {
+			for i := lo; i < hi; i += gradQueries {
+				a.pair(b, split, h, i, min(gradQueries, hi-i))
+			}
+		}
+	}
+	a.storeKeys(a.dk, b, b.dkT)
+	a.storeKeys(a.dv, b, b.dvT)
+}
+
+// place says which rows of q see which key, and returns the range of rows that see some. The range starts at a multiple of 8:
+// whole tiles with hidden rows are faster than broken ones.
+func (a *attendGrad) place(b *keyBlock) (lo, hi int) {
+	for lane := range a.n {
+		own := b.first + lane - a.Pos // the row whose position is the key's
+		b.lo[lane], b.hi[lane] = int32(max(own, 0)), int32(a.q.Rows)
+		if a.Window > 0 {
+			b.hi[lane] = int32(max(0, min(own+a.Window, a.q.Rows)))
+		}
+		if lane >= b.count {
+			b.hi[lane] = 0
+		}
+	}
+	return int(b.lo[0]) &^ 7, int(b.hi[b.count-1])
+}
+
+// loadKeys brings a block of keys and values into lanes, and the keys into vectors of channels. Lanes without a key repeat the
+// first one.
+func (a *attendGrad) loadKeys(b *keyBlock) {
+	for lane := range a.n {
+		key := a.head(a.k, b.g, b.first+lane%b.count)[:a.HeadDim]
+		copy(b.rows[lane*a.HeadDim:], key)
+		for c := 0; c < a.HeadDim; c += a.n {
+			copy(b.wide[(c/a.n*a.n+lane)*a.n:][:a.n], key[c:])
+		}
+	}
+	a.b.g.lanes.load(b.kT, b.rows, b.at, a.HeadDim, 1)
+	for lane := range a.n {
+		copy(b.rows[lane*a.HeadDim:], a.head(a.v, b.g, b.first+lane%b.count)[:a.HeadDim])
+	}
+	a.b.g.lanes.load(b.vT, b.rows, b.at, a.HeadDim, 1)
+}
+
+// storeKeys writes the gradients of a block to dst.
+func (a *attendGrad) storeKeys(dst kernels.Mat, b *keyBlock, x []float32) {
+	count := min(a.n, dst.Rows-b.first)
+	if count <= 0 {
+		return
+	}
+	a.b.g.lanes.store(b.rows, x, b.ones, b.at[:count], a.HeadDim)
+	for lane := range count {
+		copy(a.head(dst, b.g, b.first+lane), b.rows[lane*a.HeadDim:(lane+1)*a.HeadDim])
+	}
+}
+
+// pair computes m rows of queries of head h from row i against a block of keys.
+func (a *attendGrad) pair(b *keyBlock, split, h, i, m int) {
+	t, n, d := a.b.g.lanes.tile, a.n, a.HeadDim
+	at := h*a.q.Rows + i
+	q, g := a.scaled[at*d:(at+m)*d], a.grad[at*d:(at+m)*d]
+	s, ds := b.s[:m*n], b.ds[:m*n]
+	t(s, q, b.kT, nil, m, d, d, 1)
+	t(ds, g, b.vT, nil, m, d, d, 1)
+	inverse := float32(0)
+	if a.Softcap != 0 {
+		inverse = 1 / a.Softcap
+		a.l.v.tanh(s, s, inverse, a.Softcap)
+	}
+	if b.count < n || i < int(b.lo[n-1]) || i+m > int(b.hi[0]) {
+		a.b.g.lanes.mask(s, b.lo, b.hi, i)
+	}
+	a.b.g.scores(s, ds, a.lse[at:at+m], a.delta[at:at+m], inverse)
+	t(b.dvT, g, s, b.ones, d, m, 1, d)
+	t(b.dkT, q, ds, b.ones, d, m, 1, d)
+	for c := range a.groups {
+		t(a.queryPart(split, h, c)[i*n:], ds, b.wide[c*n*n:], b.ones, m, b.count, n, 1)
+	}
+}
