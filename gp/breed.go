@@ -1,0 +1,155 @@
+package gp
+
+import "slices"
+
+// tournament draws members with replacement; the best wins.
+func (s *search) tournament(r *random) *Expr {
+	win := r.below(len(s.population))
+	for range s.o.Tournament - 1 {
+		if c := r.below(len(s.population)); s.beats(c, win) {
+			win = c
+		}
+	}
+	return s.population[win].Tree
+}
+
+// beats compares two members of the population.
+func (s *search) beats(a, b int) bool {
+	if s.o.Aim == Pareto {
+		if s.layer[a] != s.layer[b] {
+			return s.layer[a] < s.layer[b]
+		}
+		if s.spread[a] != s.spread[b] {
+			return s.spread[a] > s.spread[b]
+		}
+	}
+	return s.o.order(s.population[a], s.population[b]) < 0
+}
+
+// child makes one expression from the population. After some attempts that gave nothing new it changes more, and at last
+// starts afresh.
+func (s *search) child(r *random, attempt int) (e *Expr, origin string) {
+	if attempt >= freshAttempts {
+		return s.g.ramped(r, r.below(1<<16)), "random"
+	}
+	e = s.tournament(r)
+	if r.chance(s.o.Crossover) {
+		e, origin = s.crossover(r, e, s.tournament(r)), "crossover"
+	}
+	if r.chance(s.o.Mutation) || origin == "" && attempt > 0 && s.o.Mutation > 0 {
+		m, name := s.mutate(r, e)
+		if e = m; origin != "" {
+			origin += "+"
+		}
+		origin += name
+	}
+	return e, origin
+}
+
+const (
+	freshAttempts = 20 // from then on a child is a random tree
+	maxAttempts   = 40 // then the place stays empty
+)
+
+// node draws a node uniformly or, in compatible mode, as the published code's scan does: a start uniform in 1 to size
+// counts down before every node and stops at 1 or less, which gives the root two chances and the last node none.
+func (s *search) node(r *random, e *Expr) int {
+	n := r.below(e.Size())
+	if s.o.Compat {
+		return max(0, n-1)
+	}
+	return n
+}
+
+// crossover puts a part of b in the place of a part of a.
+func (s *search) crossover(r *random, a, b *Expr) *Expr {
+	return a.replace(s.node(r, a), b.at(s.node(r, b)))
+}
+
+// mutate changes one place: a new subtree, another symbol of the same arity, or a part of the expression for the whole.
+func (s *search) mutate(r *random, e *Expr) (*Expr, string) {
+	kind := r.below(3)
+	if s.o.Compat {
+		kind = 1
+	}
+	at := s.node(r, e)
+	switch old := e.at(at); kind {
+	case 0:
+		deepest := min(2, s.g.InitDepth)
+		shallow := s.g
+		shallow.MinDepth = 0
+		return e.replace(at, shallow.random(r, false, deepest, 0)), "subtree"
+	case 1:
+		c := *old
+		c.Sym = s.g.sibling(r, c.Sym)
+		return e.replace(at, &c), "node"
+	}
+	return e.at(at), "hoist"
+}
+
+// Seeds lists known metrics that the grammar can express: Wanda, RIA, the metrics published with Pruner-Zero, and the power
+// family |W|^a·G^b·X^c with a of ½, 1, 2 and b, c of 0, ¼, ½, 1, 2.
+func Seeds(g Grammar) []*Expr {
+	g = g.withDefaults()
+	var list []*Expr
+	add := func(e *Expr) {
+		e = Simplify(e)
+		if g.check(e) == nil && !slices.ContainsFunc(list, e.Equal) {
+			list = append(list, e)
+		}
+	}
+	for _, text := range knownMetrics {
+		if e, err := Parse(text); err == nil {
+			add(e)
+		}
+	}
+	for _, a := range []int{-1, 0, 1} {
+		for _, b := range []int{none, -2, -1, 0, 1} {
+			for _, c := range []int{none, -2, -1, 0, 1} {
+				add(product(power(W, a), power(G, b), power(X, c)))
+			}
+		}
+	}
+	return list
+}
+
+var knownMetrics = []string{
+	"W*sqrt(X)",       // Wanda
+	"abs(W*W)*mms(G)", // published with Pruner-Zero
+	"(W*W)*sqrt(G)",   // from its main figure
+	"log(mms(W)*mms(W)) + G*W",
+	"(pdiv(W, Wc1) + pdiv(W, Wr1))*sqrt(sqrt(X))", // RIA
+	"pdiv(sqr(W), Hi)", // SparseGPT's criterion, without its updates
+	"W*sqrt(X) + W*G",  // GBLM
+}
+
+// none is the exponent that leaves a factor out.
+const none = -99
+
+// power is s to the power of 2^n.
+func power(s Symbol, n int) *Expr {
+	if n == none {
+		return nil
+	}
+	e := Leaf(s)
+	for ; n < 0; n++ {
+		e = Unary(Sqrt, e)
+	}
+	for ; n > 0; n-- {
+		e = Unary(Sqr, e)
+	}
+	return e
+}
+
+func product(factors ...*Expr) (e *Expr) {
+	for _, f := range factors {
+		switch {
+		case f == nil:
+		case e == nil:
+			e = f
+		default:
+			e = Binary(Mul, e, f)
+		}
+	}
+	return e
+}
