@@ -28,7 +28,7 @@ type Parameter struct {
 // Attach lets a delta act on the named linears ([Linear].Name), or on all when none is named. Deltas act in the order
 // in which they were attached. undo detaches it again. No pass may run meanwhile.
 func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
-	var chosen []*linear
+	var chosen []linear
 	for _, b := range m.blocks {
 		for _, l := range b.linears {
 			if len(names) == 0 || slices.Contains(names, l.Name) {
@@ -37,29 +37,45 @@ func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
 		}
 	}
 	for _, n := range names {
-		if !slices.ContainsFunc(chosen, func(l *linear) bool { return l.Name == n }) {
+		if !slices.ContainsFunc(chosen, func(l linear) bool { return l.Name == n }) {
 			return nil, fmt.Errorf("%s: %.200q is not a linear of a block: %w", m.dir, n, ErrUnknownTensor)
 		}
 	}
 	for _, l := range chosen {
-		l.deltas = append(l.deltas, d)
+		l.at.Deltas = append(l.at.Deltas, attached{l.Linear, d})
 	}
-	m.deltas++
+	m.setup.Attached(1)
 	return func() { m.detach(d, chosen) }, nil
 }
 
 // detach takes the latest attachment of d off the linears.
-func (m *Model) detach(d Delta, chosen []*linear) {
+func (m *Model) detach(d Delta, chosen []linear) {
 	for _, l := range chosen {
-		for i := len(l.deltas) - 1; i >= 0; i-- {
-			if l.deltas[i] == d {
-				l.deltas = slices.Delete(slices.Clone(l.deltas), i, i+1)
+		deltas := l.at.Deltas
+		for i := len(deltas) - 1; i >= 0; i-- {
+			if deltas[i].(attached).delta == d {
+				l.at.Deltas = slices.Delete(slices.Clone(deltas), i, i+1)
 				break
 			}
 		}
 	}
-	m.deltas--
+	m.setup.Attached(-1)
 }
+
+// attached is a delta at one linear.
+type attached struct {
+	linear Linear
+	delta  Delta
+}
+
+// Forward implements [layer.Delta].
+func (a attached) Forward(x, y kernels.Mat) error { return a.delta.Forward(a.linear, x, y) }
+
+// Backward implements [layer.Delta].
+func (a attached) Backward(x, dy, dx kernels.Mat) error { return a.delta.Backward(a.linear, x, dy, dx) }
+
+// Trains implements [layer.Delta].
+func (a attached) Trains() bool { return len(a.delta.Parameters()) > 0 }
 
 // Hooks look into a pass. Nil functions are off. The matrices are only valid during the call and must not be changed.
 type Hooks struct {

@@ -66,12 +66,11 @@ func (m *Model) Forward(ctx context.Context, ids [][]int32, o ForwardOptions) (*
 	}
 	s := m.borrow()
 	defer m.giveBack(s)
-	p, err := m.begin(s, h.Lens)
+	p, err := m.begin(s, h.Lens, o.Hooks)
 	if err != nil {
 		return nil, err
 	}
-	defer p.end()
-	p.hooks = o.Hooks
+	defer p.End()
 	for l := range m.blocks {
 		if err := p.runBlock(ctx, l, h.X); err != nil {
 			return nil, err
@@ -158,46 +157,58 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 			starts = append(starts, int32(t))
 		}
 	}
-	var tmp kernels.Mat
-	if m.positions != nil {
-		b, err := m.dev.Alloc(kernels.F32, rows*m.config.Hidden)
+	var tmp func(rows, cols int) kernels.Mat
+	if m.positions != nil || m.embedIn != nil {
+		b, err := m.dev.Alloc(kernels.F32, rows*max(m.config.Hidden, m.config.EmbedDim))
 		if err != nil {
 			return nil, fmt.Errorf("embeddings of %d tokens: %w", rows, err)
 		}
 		defer b.Free()
-		tmp = kernels.MatOf(b, rows, m.config.Hidden)
+		tmp = func(rows, cols int) kernels.Mat { return kernels.MatOf(b, rows, cols) }
 	}
 	return h, m.embedTo(h.X, tmp, flat, starts)
 }
 
-// embedTo writes the embeddings of ids at the given positions, which it may change. Learned positions pass through tmp.
-func (m *Model) embedTo(x, tmp kernels.Mat, ids, pos []int32) error {
+// embedTo writes the embeddings of ids at the given positions. Narrow tables and learned positions pass through a matrix that
+// tmp gives.
+func (m *Model) embedTo(x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids, pos []int32) error {
 	if err := m.hold(m.input); err != nil {
 		return err
 	}
 	defer m.done(m.input)
-	m.ops.Gather(x, m.embed.mat, ids, m.config.EmbedScale)
+	if m.embedIn != nil {
+		t := tmp(x.Rows, m.config.EmbedDim)
+		m.ops.Gather(t, m.embed.Value, ids, m.config.EmbedScale)
+		m.ops.MatMulNT(x, t, m.embedIn.Value, kernels.MatMul{Precision: m.opts.Precision})
+	} else {
+		m.ops.Gather(x, m.embed.Value, ids, m.config.EmbedScale)
+	}
 	if m.positions == nil {
 		return nil
 	}
+	t := tmp(x.Rows, x.Cols)
+	m.ops.Gather(t, m.positions.Value, m.positionRows(pos), 1)
+	m.ops.Add(x, x, t, 1)
+	return nil
+}
+
+// positionRows turns positions into rows of the position table, in place.
+func (m *Model) positionRows(pos []int32) []int32 {
 	for i := range pos {
 		pos[i] += int32(m.config.Arch.PositionOffset)
 	}
-	m.ops.Gather(tmp, m.positions.mat, pos, 1)
-	m.ops.Add(x, x, tmp, 1)
-	return nil
+	return pos
 }
 
 // RunBlock computes block l on h in place.
 func (m *Model) RunBlock(ctx context.Context, l int, h *Hidden, hooks *Hooks) error {
 	s := m.borrow()
 	defer m.giveBack(s)
-	p, err := m.begin(s, h.Lens)
+	p, err := m.begin(s, h.Lens, hooks)
 	if err != nil {
 		return err
 	}
-	defer p.end()
-	p.hooks = hooks
+	defer p.End()
 	return p.runBlock(ctx, l, h.X)
 }
 
@@ -218,8 +229,18 @@ func (m *Model) CopyHidden(h *Hidden) (*Hidden, error) {
 	return c, nil
 }
 
-// runBlock runs one block with its weights resident.
+// runBlock runs one block.
 func (p *pass) runBlock(ctx context.Context, l int, x kernels.Mat) error {
+	return p.with(ctx, l, func(b *block) error {
+		if err := p.Run(b.Block, x); err != nil {
+			return err
+		}
+		return p.left(l, x)
+	})
+}
+
+// with calls f with a block whose weights are resident.
+func (p *pass) with(ctx context.Context, l int, f func(b *block) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -228,11 +249,17 @@ func (p *pass) runBlock(ctx context.Context, l int, x kernels.Mat) error {
 		return err
 	}
 	defer p.m.done(b.params)
-	if err := p.block(b, x); err != nil {
+	p.block = b
+	if err := f(b); err != nil {
 		return fmt.Errorf("block %d: %w", l, err)
 	}
+	return nil
+}
+
+// left waits for a block's output and tells who asked.
+func (p *pass) left(l int, x kernels.Mat) error {
 	if err := p.ops.Sync(); err != nil {
-		return fmt.Errorf("block %d: %w", l, err)
+		return err
 	}
 	if p.hooks != nil && p.hooks.BlockOutput != nil {
 		p.hooks.BlockOutput(l, x)

@@ -23,7 +23,7 @@ func (m *Model) Loss(ctx context.Context, h *Hidden, labels [][]int32) ([]float6
 	losses := make([]float64, len(rows))
 	s := m.borrow()
 	defer m.giveBack(s)
-	p := &pass{m: m, ops: m.ops, scratch: s, lens: h.Lens}
+	p := m.outside(s, h.Lens)
 	if err := p.losses(ctx, h, rows, want, losses); err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (m *Model) Logits(h *Hidden, rows ...int) (kernels.Mat, error) {
 	}
 	s := m.borrow()
 	defer m.giveBack(s)
-	p := &pass{m: m, ops: m.ops, scratch: s}
+	p := m.outside(s, nil)
 	return p.logits(context.Background(), h.X, ids)
 }
 
@@ -87,11 +87,11 @@ func (p *pass) losses(ctx context.Context, h *Hidden, rows, labels []int32, loss
 	}
 	v := p.m.config.Vocab
 	chunk := p.m.chunk(len(counted))
-	if err := p.m.grow(&p.head[1], kernels.F32, chunk*v); err != nil {
+	if err := p.m.grow(&p.scratch.head[headLogits], kernels.F32, chunk*v); err != nil {
 		return fmt.Errorf("logits of %d tokens: %w", chunk, err)
 	}
 	return p.headChunks(ctx, h.X, counted,
-		func(lo, hi int) kernels.Mat { return kernels.MatOf(p.head[1], hi-lo, v) },
+		func(lo, hi int) kernels.Mat { return kernels.MatOf(p.scratch.head[headLogits], hi-lo, v) },
 		func(lo, hi int, logits kernels.Mat) error {
 			some, err := p.crossEntropy(logits, want[lo:hi])
 			for i, loss := range some {
@@ -120,15 +120,27 @@ func (p *pass) lossOf(logits kernels.Mat, labels []int32, losses []float64) erro
 // crossEntropy gives the losses of a few rows on the host.
 func (p *pass) crossEntropy(logits kernels.Mat, labels []int32) ([]float64, error) {
 	n := len(labels)
-	if err := p.m.grow(&p.head[2], kernels.F64, max(n, 64)); err != nil {
+	buf, err := p.lossBuffer(n)
+	if err != nil {
 		return nil, err
 	}
-	p.ops.CrossEntropy(kernels.MatOf(p.head[2], 1, n), logits, labels)
-	if p.m.host {
-		return p.head[2].F64()[:n], nil
+	p.ops.CrossEntropy(kernels.MatOf(buf, 1, n), logits, labels)
+	return p.m.float64s(buf, n)
+}
+
+// lossBuffer is where losses of n rows go.
+func (p *pass) lossBuffer(n int) (*kernels.Buffer, error) {
+	err := p.m.grow(&p.scratch.head[headLosses], kernels.F64, max(n, 64))
+	return p.scratch.head[headLosses], err
+}
+
+// float64s gives the first elements of a buffer on the host, valid until it changes.
+func (m *Model) float64s(buf *kernels.Buffer, n int) ([]float64, error) {
+	if m.host {
+		return buf.F64()[:n], nil
 	}
 	raw := make([]byte, n*8)
-	if err := p.m.dev.Download(raw, p.head[2], 0); err != nil {
+	if err := m.dev.Download(raw, buf, 0); err != nil {
 		return nil, err
 	}
 	losses := make([]float64, n)
@@ -149,7 +161,7 @@ func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst 
 		return nil
 	}
 	size := p.m.chunk(len(rows))
-	if err := p.m.grow(&p.head[0], kernels.F32, size*x.Cols); err != nil {
+	if err := p.reserveHead(size); err != nil {
 		return err
 	}
 	if err := p.m.hold(p.m.output); err != nil {
@@ -170,17 +182,44 @@ func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst 
 	return p.ops.Sync()
 }
 
+// reserveHead makes room for some rows on their way through the head.
+func (p *pass) reserveHead(rows int) error {
+	c := p.m.config
+	if err := p.m.grow(&p.scratch.head[headStream], kernels.F32, rows*c.Hidden); err != nil {
+		return err
+	}
+	if p.m.embedOut == nil {
+		return nil
+	}
+	return p.m.grow(&p.scratch.head[headIn], kernels.F32, rows*c.EmbedDim)
+}
+
 // headRows computes the logits of some rows: final norm, head, final cap.
 func (p *pass) headRows(logits, x kernels.Mat, rows []int32) {
-	h := kernels.MatOf(p.head[0], len(rows), x.Cols)
+	h := kernels.MatOf(p.scratch.head[headStream], len(rows), x.Cols)
 	p.ops.Gather(h, x, rows, 1)
-	if p.m.finalNorm.w != nil {
-		p.normTo(h, h, p.m.finalNorm)
+	if p.m.finalNorm.W != nil {
+		p.Norm(h, h, p.m.finalNorm)
 	}
-	p.ops.MatMulNT(logits, h, p.m.head.mat, kernels.MatMul{Bias: p.m.headBias.value(), Precision: p.m.opts.Precision})
+	p.project(logits, h)
 	if c := p.m.config.FinalSoftcap; c > 0 {
 		p.ops.Softcap(logits, logits, c)
 	}
+}
+
+// project multiplies rows that have passed the final norm with the head, and gives what the head itself saw.
+func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
+	o := kernels.MatMul{Precision: p.m.opts.Precision}
+	if p.m.embedOut != nil {
+		t := kernels.MatOf(p.scratch.head[headIn], h.Rows, p.m.config.EmbedDim)
+		p.ops.MatMulNT(t, h, p.m.embedOut.Value, o)
+		h = t
+	}
+	if p.m.headBias != nil {
+		o.Bias = p.m.headBias.Value
+	}
+	p.ops.MatMulNT(logits, h, p.m.head.Value, o)
+	return h
 }
 
 // checkLosses finds the first loss that is no finite number, and why.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/internal/layer"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -39,17 +40,12 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 	}
 	m := &Model{
 		config: config, opts: o, dir: dir, source: source, dev: dev, ops: dev.Ops(), host: dev.Info().Host,
-		activation: activations[config.Activation], params: map[string]*param{}, tables: map[int]*ropeTable{},
+		params: map[string]*param{},
 	}
 	if err := m.open(ctx); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
-}
-
-// activations are the kernels' names of the functions.
-var activations = map[arch.Activation]kernels.Activation{
-	arch.SiLU: kernels.SiLU, arch.GELU: kernels.GELU, arch.GELUTanh: kernels.GELUTanh, arch.ReLU: kernels.ReLU,
 }
 
 // LoadConfig reads the config.json of a checkpoint folder. Every fault of its contents is a [ConfigError].
@@ -130,7 +126,7 @@ func (t tensors) File(name string) string {
 func (m *Model) assemble(layout *arch.Layout) error {
 	m.blocks = make([]*block, m.config.Layers)
 	for l := range m.blocks {
-		m.blocks[l] = newBlock(l, m.config)
+		m.blocks[l] = &block{Block: layer.NewBlock(l, m.config)}
 	}
 	for _, a := range layout.Params {
 		info, _ := m.source.Info(a.Name)
@@ -138,19 +134,24 @@ func (m *Model) assemble(layout *arch.Layout) error {
 			return m.tensorError(a.Name, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, info.DType))
 		}
 		p := newParam(a, info.DType)
-		m.params[p.name] = p
+		m.params[p.Name] = p
 		if p.block < 0 {
-			m.place(p)
+			m.place(a, p)
 		} else {
-			m.blocks[p.block].place(p)
+			b := m.blocks[p.block]
+			b.params = append(b.params, p)
+			b.Place(a, &p.Weight)
 		}
 	}
-	for _, b := range m.blocks {
+	inner := make([]*layer.Block, len(m.blocks))
+	for l, b := range m.blocks {
 		b.finish()
-		if b.mixture && b.mlpPost.w != nil {
-			return fmt.Errorf("%s: block %d: a norm after a mixture is not supported", m.dir, b.index)
+		inner[l] = b.Block
+		if b.Mixture && (b.MLPPost.W != nil || m.config.PostNorm) {
+			return fmt.Errorf("%s: block %d: a norm after a mixture is not supported", m.dir, l)
 		}
 	}
+	m.setup = layer.NewSetup(m.config, m.dev, m.opts.Precision, inner)
 	if m.config.Tied {
 		m.head = m.embed
 		m.output = append(m.output, m.embed)
@@ -165,16 +166,20 @@ func (m *Model) assemble(layout *arch.Layout) error {
 }
 
 // place puts a tensor outside of the blocks where it belongs.
-func (m *Model) place(p *param) {
+func (m *Model) place(a arch.Param, p *param) {
 	g := &m.output
 	switch {
-	case p.role == arch.Embed:
+	case a.Role == arch.Embed:
 		m.embed, g = p, &m.input
-	case p.role == arch.Positions:
+	case a.Role == arch.EmbedIn:
+		m.embedIn, g = p, &m.input
+	case a.Role == arch.Positions:
 		m.positions, g = p, &m.input
-	case p.role == arch.FinalNorm:
-		m.finalNorm.set(p)
-	case p.bias:
+	case a.Role == arch.FinalNorm:
+		m.finalNorm.Set(&p.Weight, a.Bias)
+	case a.Role == arch.EmbedOut:
+		m.embedOut = p
+	case a.Bias:
 		m.headBias = p
 	default:
 		m.head = p
@@ -185,12 +190,12 @@ func (m *Model) place(p *param) {
 // checkTied compares stored heads of a tied model with the token table.
 func (m *Model) checkTied() error {
 	for _, name := range m.tied {
-		same, err := sameBytes(m.source, name, m.embed.name)
+		same, err := sameBytes(m.source, name, m.embed.Name)
 		if err != nil {
 			return err
 		}
 		if !same {
-			return m.tensorError(name, fmt.Errorf("%w: it differs from %s, but tie_word_embeddings is true", ErrExtraTensor, m.embed.name))
+			return m.tensorError(name, fmt.Errorf("%w: it differs from %s, but tie_word_embeddings is true", ErrExtraTensor, m.embed.Name))
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/internal/layer"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -45,24 +46,22 @@ type Model struct {
 	ops    *kernels.Ops
 	host   bool // the device's buffers are ordinary memory
 
-	activation kernels.Activation
-
 	names  []string // parameters in checkpoint order
 	extra  []string // tensors that are no parameters, in checkpoint order
 	tied   []string // tensors among extra that repeat the token table
 	params map[string]*param
 	stop   []int32 // end tokens of generation_config.json, or of the configuration
 
-	embed, positions *param
-	finalNorm        norm
-	head, headBias   *param // head is embed where tied
-	input, output    group  // what the passes before and after the blocks need
-	blocks           []*block
+	embed, positions  *param
+	embedIn, embedOut *param // nil where the token table is as wide as the stream
+	finalNorm         layer.Norm
+	head, headBias    *param // head is embed where tied
+	input, output     group  // what the passes before and after the blocks need
+	blocks            []*block
+	setup             *layer.Setup
 
-	mu      sync.Mutex // guards residency, tables and pool
-	tables  map[int]*ropeTable
+	mu      sync.Mutex // guards residency and pool
 	pool    []*scratch
-	deltas  int // attached deltas
 	closing sync.Once
 }
 
@@ -111,8 +110,8 @@ func (m *Model) Linears(block int) []Linear {
 
 // Router gives the name of the block's router matrix [experts, hidden], "" for a block without a mixture.
 func (m *Model) Router(block int) string {
-	if r := m.blocks[block].router; r != nil {
-		return r.name
+	if r := m.blocks[block].Router; r != nil {
+		return r.Name
 	}
 	return ""
 }
@@ -130,13 +129,13 @@ func (m *Model) Close() error {
 		for _, p := range m.params {
 			m.drop(p)
 		}
-		for _, t := range m.tables {
-			t.free()
+		if m.setup != nil {
+			m.setup.Free()
 		}
 		for _, s := range m.pool {
 			s.free()
 		}
-		m.tables, m.pool = nil, nil
+		m.pool = nil
 		err = m.source.Close()
 	})
 	return err

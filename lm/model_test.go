@@ -119,7 +119,7 @@ func TestCacheDropsKeysBeyondWindow(t *testing.T) {
 		}
 		near(t, "logits", got, want.RowF32(s.Len()-1), 1e-5)
 	}
-	if rows := s.layers[0].keys.Rows; rows > 1024 {
+	if rows := s.layers[0].Keys.Rows; rows > 1024 {
 		t.Errorf("the cache has %d rows for a window of 5", rows)
 	}
 	if err := s.Truncate(3); !errors.Is(err, ErrInput) || s.Len() != 1300 {

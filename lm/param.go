@@ -6,31 +6,27 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/internal/layer"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // param is one tensor of the model and where its value is.
 type param struct {
-	name       string
-	role       arch.Role
-	bias       bool
+	layer.Weight // name, and the value on the device; zero: not resident
+
 	block      int // -1 outside of blocks
-	expert     int // -1 outside of mixtures
 	rows, cols int // storage layout; one-dimensional tensors are [1, n]
-	transposed bool
 	stored     safetensors.DType
 
-	mat   kernels.Mat // the value on the device; zero: not resident
-	view  bool        // mat is a view of the file mapping
-	owned bool        // the value differs from the file: only this copy has it
-	saver *Saver      // holds the changed value, once saved
-	users int         // passes that run on it now
+	view  bool   // the value is a view of the file mapping
+	owned bool   // the value differs from the file: only this copy has it
+	saver *Saver // holds the changed value, once saved
+	users int    // passes that run on it now
 }
 
 func newParam(a arch.Param, stored safetensors.DType) *param {
 	p := &param{
-		name: a.Name, role: a.Role, bias: a.Bias, block: a.Block, expert: a.Expert, transposed: a.Transposed, stored: stored,
-		rows: 1, cols: int(a.Shape[len(a.Shape)-1]),
+		Weight: layer.Weight{Name: a.Name}, block: a.Block, stored: stored, rows: 1, cols: int(a.Shape[len(a.Shape)-1]),
 	}
 	if len(a.Shape) == 2 {
 		p.rows = int(a.Shape[0])
@@ -55,7 +51,7 @@ func (m *Model) Param(name string) (kernels.Mat, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return p.mat, m.bind(p)
+	return p.Value, m.bind(p)
 }
 
 // MutableParam gives an owned copy of a parameter that may be changed, through operations or directly followed by
@@ -68,7 +64,7 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.host && p.saver == nil && p.stored != safetensors.F64 && (p.view || p.mat.Buf == nil) {
+	if m.host && p.saver == nil && p.stored != safetensors.F64 && (p.view || p.Value.Buf == nil) {
 		err = m.readOwned(p)
 	} else {
 		err = m.bind(p) // a copy of the file already, or made here
@@ -77,23 +73,23 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 		return kernels.Mat{}, err
 	}
 	p.view, p.owned, p.saver = false, true, nil
-	return p.mat, nil
+	return p.Value, nil
 }
 
 // readOwned reads a parameter from its file into memory of its own. The lock is held.
 func (m *Model) readOwned(p *param) error {
 	buf, err := m.dev.Alloc(dtypes[p.stored], p.rows*p.cols)
 	if err != nil {
-		return m.tensorError(p.name, err)
+		return m.tensorError(p.Name, err)
 	}
-	if _, err := m.source.ReadAt(p.name, buf.Bytes(), 0); err != nil {
+	if _, err := m.source.ReadAt(p.Name, buf.Bytes(), 0); err != nil {
 		return err
 	}
 	if p.view {
-		_ = m.source.Release(p.name) // the copy is what counts now
+		_ = m.source.Release(p.Name) // the copy is what counts now
 	}
 	m.drop(p)
-	p.mat = kernels.MatOf(buf, p.rows, p.cols)
+	p.Value = kernels.MatOf(buf, p.rows, p.cols)
 	return nil
 }
 
@@ -144,36 +140,36 @@ func (m *Model) release(g group, dropSaved bool) {
 
 // forget gives the memory of a parameter back. A view stays: it is valid and costs nothing. The lock is held.
 func (m *Model) forget(p *param) {
-	if p.mat.Buf == nil || !p.view {
+	if p.Value.Buf == nil || !p.view {
 		m.drop(p)
 		return
 	}
-	p.mat.Buf.Changed()
-	if m.source.Release(p.name) != nil {
+	p.Value.Buf.Changed()
+	if m.source.Release(p.Name) != nil {
 		m.drop(p)
 	}
 }
 
 // drop ends a parameter's residence, whatever it is. The lock is held.
 func (m *Model) drop(p *param) {
-	if p.mat.Buf != nil {
-		p.mat.Buf.Free()
+	if p.Value.Buf != nil {
+		p.Value.Buf.Free()
 	}
-	p.mat, p.view, p.owned = kernels.Mat{}, false, false
+	p.Value, p.view, p.owned = kernels.Mat{}, false, false
 }
 
 // bind makes a parameter resident. The lock is held.
 func (m *Model) bind(p *param) error {
-	if p.mat.Buf != nil {
+	if p.Value.Buf != nil {
 		return nil
 	}
 	var err error
 	if p.saver != nil {
-		p.mat, err = p.saver.load(p)
+		p.Value, err = p.saver.load(p)
 		p.owned = err == nil
 		return err
 	}
-	data, err := m.source.Bytes(p.name)
+	data, err := m.source.Bytes(p.Name)
 	if err != nil {
 		return err
 	}
@@ -181,14 +177,14 @@ func (m *Model) bind(p *param) error {
 	if m.host && t != kernels.F64 {
 		buf, err := kernels.Wrap(t, data)
 		if err == nil {
-			p.mat, p.view = kernels.MatOf(buf, p.rows, p.cols), true
+			p.Value, p.view = kernels.MatOf(buf, p.rows, p.cols), true
 			return nil
 		}
 		if !errors.Is(err, kernels.ErrMisaligned) {
-			return m.tensorError(p.name, err)
+			return m.tensorError(p.Name, err)
 		}
 	}
-	p.mat, err = m.upload(p, t, data)
+	p.Value, err = m.upload(p, t, data)
 	return err
 }
 
@@ -196,10 +192,10 @@ func (m *Model) bind(p *param) error {
 func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, error) {
 	buf, err := m.dev.Alloc(t, p.rows*p.cols)
 	if err != nil {
-		return kernels.Mat{}, m.tensorError(p.name, err)
+		return kernels.Mat{}, m.tensorError(p.Name, err)
 	}
 	if err := m.dev.Upload(buf, 0, data); err != nil {
-		return kernels.Mat{}, m.tensorError(p.name, err)
+		return kernels.Mat{}, m.tensorError(p.Name, err)
 	}
 	mat := kernels.MatOf(buf, p.rows, p.cols)
 	if t != kernels.F64 {
@@ -208,7 +204,7 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 	defer buf.Free()
 	narrow, err := m.dev.Alloc(kernels.F32, p.rows*p.cols)
 	if err != nil {
-		return kernels.Mat{}, m.tensorError(p.name, err)
+		return kernels.Mat{}, m.tensorError(p.Name, err)
 	}
 	out := kernels.MatOf(narrow, p.rows, p.cols)
 	m.ops.Convert(out, mat)

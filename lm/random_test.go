@@ -201,6 +201,7 @@ func tiny() map[string]map[string]any {
 		"gpt2":           with(gpt, map[string]any{"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": true}),
 		"gptj":           with(gpt, map[string]any{"model_type": "gptj", "rotary_dim": 4}),
 		"opt":            {"model_type": "opt", "vocab_size": 37, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "ffn_dim": 20, "max_position_embeddings": 64, "word_embed_proj_dim": 24, "enable_bias": false},
+		"opt-350m":       {"model_type": "opt", "vocab_size": 37, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "ffn_dim": 20, "max_position_embeddings": 64, "word_embed_proj_dim": 16, "do_layer_norm_before": false},
 		"gptneox":        {"model_type": "gpt_neox", "vocab_size": 37, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20, "max_position_embeddings": 64, "rotary_pct": 0.5},
 		"gptneox-serial": {"model_type": "gpt_neox", "vocab_size": 37, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20, "max_position_embeddings": 64, "use_parallel_residual": false, "attention_bias": false},
 	}

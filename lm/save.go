@@ -142,13 +142,13 @@ func (s *Saver) LoadDone(names ...string) error {
 
 // load reads a saved parameter back. The model's lock is held.
 func (s *Saver) load(p *param) (kernels.Mat, error) {
-	f, err := s.folder.Open(p.name)
+	f, err := s.folder.Open(p.Name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
 	defer f.Close()
-	info, _ := f.Info(p.name)
-	data, err := f.Bytes(p.name)
+	info, _ := f.Info(p.Name)
+	data, err := f.Bytes(p.Name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
@@ -248,7 +248,7 @@ func (s *Saver) value(p *param) (kernels.Mat, error) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	err := s.m.bind(p)
-	return p.mat, err
+	return p.Value, err
 }
 
 // pieceLen is how many elements are converted or downloaded at a time.

@@ -161,7 +161,7 @@ func TestSaveChanged(t *testing.T) {
 	}
 	for range 2 {
 		m.ReleaseBlock(1, true)
-		if p := m.params[name]; p.mat.Buf != nil {
+		if p := m.params[name]; p.Value.Buf != nil {
 			t.Error("the saved copy is still in memory")
 		}
 		if got := forward(t, m, ids, ForwardOptions{}).Loss; got != want {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
 // SessionOptions of [Model.NewSession].
@@ -17,7 +18,7 @@ type SessionOptions struct {
 type Session struct {
 	m       *Model
 	opts    SessionOptions
-	layers  []cacheLayer
+	layers  []layer.KV
 	length  int
 	scratch *scratch
 	hidden  *kernels.Buffer // the residual stream of the latest tokens
@@ -27,12 +28,6 @@ type Session struct {
 	row     [1]int32
 }
 
-// cacheLayer is the keys and values of one block: rows of them are in use, and stand for the last rows positions.
-type cacheLayer struct {
-	keys, values kernels.Mat // F32 [capacity, kv_heads·head_dim]
-	rows         int
-}
-
 const (
 	cacheChunk   = 256 // rows by which a cache grows at least
 	prefillChunk = 512 // tokens of a prompt that run at a time
@@ -40,7 +35,7 @@ const (
 
 // NewSession starts an empty sequence. Memory for keys and values grows with it.
 func (m *Model) NewSession(o SessionOptions) (*Session, error) {
-	s := &Session{m: m, opts: o, layers: make([]cacheLayer, len(m.blocks)), scratch: m.borrow()}
+	s := &Session{m: m, opts: o, layers: make([]layer.KV, len(m.blocks)), scratch: m.borrow()}
 	return s, m.grow(&s.logits, kernels.F32, m.config.Vocab)
 }
 
@@ -74,17 +69,17 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat, error) {
 	m := s.m
 	s.lens[0] = len(ids)
-	p, err := m.beginAt(s.scratch, s.lens[:], s.length, total)
+	p, err := m.beginAt(s.scratch, s.lens[:], nil, s.length, total)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
-	defer p.end()
-	p.cache = s
+	defer p.End()
+	p.Cache = s.layers
 	if err := m.grow(&s.hidden, kernels.F32, len(ids)*m.config.Hidden); err != nil {
 		return kernels.Mat{}, err
 	}
 	x := kernels.MatOf(s.hidden, len(ids), m.config.Hidden)
-	if err := m.embedTo(x, p.mat(sNorm, x.Rows, x.Cols), ids, s.steps(len(ids))); err != nil {
+	if err := m.embedTo(x, p.Spare, ids, s.steps(len(ids))); err != nil {
 		return kernels.Mat{}, err
 	}
 	for l := range m.blocks {
@@ -96,7 +91,7 @@ func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat,
 		}
 	}
 	for l := range s.layers {
-		s.layers[l].rows += len(ids)
+		s.layers[l].Rows += len(ids)
 	}
 	s.length += len(ids)
 	return x, nil
@@ -115,14 +110,14 @@ func (s *Session) steps(n int) []int32 {
 // head computes the logits of the last row of x.
 func (s *Session) head(x kernels.Mat) ([]float32, error) {
 	m := s.m
-	if err := m.grow(&s.scratch.head[0], kernels.F32, m.config.Hidden); err != nil {
+	p := m.outside(s.scratch, nil)
+	if err := p.reserveHead(1); err != nil {
 		return nil, err
 	}
 	if err := m.hold(m.output); err != nil {
 		return nil, err
 	}
 	defer m.done(m.output)
-	p := pass{m: m, ops: m.ops, scratch: s.scratch}
 	out := kernels.MatOf(s.logits, 1, m.config.Vocab)
 	s.row[0] = int32(x.Rows - 1)
 	p.headRows(out, x, s.row[:])
@@ -140,57 +135,57 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 
 // room makes space for n more rows in a block's cache: rows that have left the window go first, then the cache grows.
 func (s *Session) room(l, n int) error {
-	c, layer := s.m.config, &s.layers[l]
-	if layer.keys.Buf != nil && layer.rows+n <= layer.keys.Rows {
+	c, kv := s.m.config, &s.layers[l]
+	if kv.Keys.Buf != nil && kv.Rows+n <= kv.Keys.Rows {
 		return nil
 	}
-	keep := layer.rows
+	keep := kv.Rows
 	if w := c.Windows[l]; w > 0 && !s.opts.KeepAll {
 		keep = min(keep, w-1)
 	}
-	if drop := layer.rows - keep; drop >= keep && drop >= n && layer.keys.Buf != nil {
-		s.shift(layer, keep)
+	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.Keys.Buf != nil {
+		s.shift(kv, keep)
 		return nil
 	}
 	rows := max(keep+n, keep+keep/2, 2*min(keep, c.Windows[l])+n)
 	rows = (rows + cacheChunk - 1) / cacheChunk * cacheChunk
-	return s.enlarge(layer, rows, keep)
+	return s.enlarge(kv, rows, keep)
 }
 
 // shift moves the last keep rows to the front. They do not overlap with where they go.
-func (s *Session) shift(layer *cacheLayer, keep int) {
-	for _, x := range []kernels.Mat{layer.keys, layer.values} {
-		s.m.ops.Convert(x.RowRange(0, keep), x.RowRange(layer.rows-keep, layer.rows))
+func (s *Session) shift(kv *layer.KV, keep int) {
+	for _, x := range []kernels.Mat{kv.Keys, kv.Values} {
+		s.m.ops.Convert(x.RowRange(0, keep), x.RowRange(kv.Rows-keep, kv.Rows))
 	}
-	layer.rows = keep
+	kv.Rows = keep
 }
 
 // enlarge moves the last keep rows to a larger cache.
-func (s *Session) enlarge(layer *cacheLayer, rows, keep int) error {
+func (s *Session) enlarge(kv *layer.KV, rows, keep int) error {
 	cols := s.m.config.KVHeads * s.m.config.HeadDim
 	var fresh [2]kernels.Mat
-	for i, old := range []kernels.Mat{layer.keys, layer.values} {
+	for i, old := range []kernels.Mat{kv.Keys, kv.Values} {
 		b, err := s.m.dev.Alloc(kernels.F32, rows*cols)
 		if err != nil {
 			return fmt.Errorf("keys and values of %d tokens: %w", rows, err)
 		}
 		fresh[i] = kernels.MatOf(b, rows, cols)
 		if keep > 0 {
-			s.m.ops.Convert(fresh[i].RowRange(0, keep), old.RowRange(layer.rows-keep, layer.rows))
+			s.m.ops.Convert(fresh[i].RowRange(0, keep), old.RowRange(kv.Rows-keep, kv.Rows))
 		}
 	}
-	layer.free()
-	layer.keys, layer.values, layer.rows = fresh[0], fresh[1], keep
+	freeKV(kv)
+	kv.Keys, kv.Values, kv.Rows = fresh[0], fresh[1], keep
 	return nil
 }
 
-func (c *cacheLayer) free() {
-	for _, x := range []kernels.Mat{c.keys, c.values} {
+func freeKV(kv *layer.KV) {
+	for _, x := range []kernels.Mat{kv.Keys, kv.Values} {
 		if x.Buf != nil {
 			x.Buf.Free()
 		}
 	}
-	*c = cacheLayer{}
+	*kv = layer.KV{}
 }
 
 // Truncate shortens the sequence to its first n tokens. It fails with [ErrInput] where keys that are needed again have left a
@@ -201,7 +196,7 @@ func (s *Session) Truncate(n int) error {
 	}
 	drop := s.length - n
 	for l := range s.layers {
-		have, need := s.layers[l].rows-drop, n
+		have, need := s.layers[l].Rows-drop, n
 		if w := s.m.config.Windows[l]; w > 0 {
 			need = min(n, w-1)
 		}
@@ -219,7 +214,7 @@ func (s *Session) restore(n int) {
 		return
 	}
 	for l := range s.layers {
-		s.layers[l].rows = 0
+		s.layers[l].Rows = 0
 	}
 	s.length = 0
 }
@@ -227,7 +222,7 @@ func (s *Session) restore(n int) {
 // rewind forgets the tokens from n on.
 func (s *Session) rewind(n int) {
 	for l := range s.layers {
-		s.layers[l].rows -= s.length - n
+		s.layers[l].Rows -= s.length - n
 	}
 	s.length = n
 }
@@ -235,7 +230,7 @@ func (s *Session) rewind(n int) {
 // Close gives the memory back.
 func (s *Session) Close() {
 	for l := range s.layers {
-		s.layers[l].free()
+		freeKV(&s.layers[l])
 	}
 	if s.scratch != nil {
 		s.m.giveBack(s.scratch)

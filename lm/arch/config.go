@@ -16,6 +16,7 @@ type Config struct {
 
 	Vocab        int // V
 	Hidden       int // C
+	EmbedDim     int // width of the token table; C unless it is projected to it
 	Layers       int // L
 	Heads        int // H
 	KVHeads      int // K
@@ -27,6 +28,7 @@ type Config struct {
 	Activation Activation
 	Tied       bool // the head is the token table
 	Parallel   bool // attention and MLP read the same input
+	PostNorm   bool // the stream is normed after each branch instead of before
 	EmbedScale float32
 
 	AttnScales   []float32 // per block: factor on the attention scores
@@ -149,6 +151,7 @@ func (r *configReader) refuse(rule Rule) {
 func (r *configReader) sizes(c *Config) {
 	c.Vocab, _ = r.integer("vocab", 1, maxVocab)
 	c.Hidden, _ = r.integer("hidden", 1, maxDim)
+	c.EmbedDim = r.integerOr("embed_dim", 1, maxDim, c.Hidden)
 	c.Layers, _ = r.integer("layers", 1, maxLayers)
 	c.Heads, _ = r.integer("heads", 1, maxDim)
 	c.KVHeads = r.integerOr("kv_heads", 1, maxDim, c.Heads)
@@ -173,9 +176,12 @@ func (r *configReader) sizes(c *Config) {
 	if c.Arch.EmbedScale == SqrtHidden {
 		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
 	}
+	c.PostNorm = r.has("norm_first") && !r.flag("norm_first")
 	for _, name := range Conditions() {
 		c.flags[name] = r.flag(name)
 	}
+	c.flags["projected"] = c.EmbedDim != c.Hidden
+	c.flags["no_final_norm"] = c.flags["no_final_norm"] || c.PostNorm
 }
 
 // attention reads the score scale and the caps.
@@ -323,6 +329,8 @@ func (c *Config) Dim(name string) int64 {
 		return int64(c.Vocab)
 	case "hidden":
 		return int64(c.Hidden)
+	case "embed_dim":
+		return int64(c.EmbedDim)
 	case "q":
 		return q
 	case "kv":

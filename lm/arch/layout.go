@@ -222,7 +222,7 @@ func (c *Config) keysOf(dims []string, want, have []int64) []string {
 
 // dimFields lists the configuration fields that a dimension is computed from.
 var dimFields = map[string][]string{
-	"vocab": {"vocab"}, "hidden": {"hidden"}, "q": {"heads", "head_dim", "hidden"}, "kv": {"kv_heads", "head_dim", "hidden"},
+	"vocab": {"vocab"}, "hidden": {"hidden"}, "embed_dim": {"embed_dim"}, "q": {"heads", "head_dim", "hidden"}, "kv": {"kv_heads", "head_dim", "hidden"},
 	"qkv": {"heads", "kv_heads", "head_dim", "hidden"}, "head_dim": {"head_dim"}, "inner": {"inner"}, "gate_up": {"inner"},
 	"positions": {"positions"}, "experts": {"experts"}, "expert_inner": {"expert_inner"}, "shared_inner": {"shared_inner"},
 }

@@ -5,7 +5,9 @@ type Role string
 
 // The roles. Matrices of a block are "linears": they are what pruning, adapters and editing address.
 const (
-	Embed     Role = "embed"     // token table [vocab, hidden]
+	Embed     Role = "embed"     // token table [vocab, embed_dim]
+	EmbedIn   Role = "embed_in"  // from the token table's width to the hidden size, where they differ
+	EmbedOut  Role = "embed_out" // and back, before the head
 	Positions Role = "positions" // learned positions [rows, hidden]
 	FinalNorm Role = "norm"      // norm before the head
 	Head      Role = "head"      // output matrix [vocab, hidden], absent when tied to Embed
@@ -91,8 +93,8 @@ const SqrtHidden Scale = "sqrt_hidden"
 // Fields lists the configuration fields that tables may describe.
 func Fields() []string {
 	return []string{
-		"vocab", "hidden", "layers", "heads", "kv_heads", "head_dim", "inner", "positions", "eps", "activation", "tied", "parallel",
-		"attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm",
+		"vocab", "hidden", "embed_dim", "layers", "heads", "kv_heads", "head_dim", "inner", "positions", "eps", "activation", "tied", "parallel",
+		"attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm", "norm_first",
 		"window", "use_window", "window_from", "query_scalar", "attn_softcap", "final_softcap", "clip_qkv", "scale_attn", "scale_by_layer",
 		"experts", "top_k", "norm_top_k", "expert_inner", "shared_inner", "sparse_step", "dense_layers",
 	}
@@ -102,11 +104,12 @@ func Fields() []string {
 // gate_up is 2·inner, positions are the rows of the position table (offset included), one is 1.
 func Dims() []string {
 	return []string{
-		"vocab", "hidden", "q", "kv", "qkv", "head_dim", "inner", "gate_up", "positions", "experts", "expert_inner", "shared_inner", "one",
+		"vocab", "hidden", "embed_dim", "q", "kv", "qkv", "head_dim", "inner", "gate_up", "positions", "experts", "expert_inner", "shared_inner", "one",
 	}
 }
 
-// Conditions lists what "when" may name: flags of the configuration, and moe, which is true for blocks with a mixture.
+// Conditions lists what "when" may name: flags of the configuration; moe, which is true for blocks with a mixture; and
+// projected, which is true where the token table is not as wide as the stream.
 func Conditions() []string {
-	return []string{"tied", "attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm", "moe"}
+	return []string{"tied", "attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm", "projected", "moe"}
 }

@@ -1,0 +1,331 @@
+package layer
+
+import (
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// heads is a view of queries, keys or values: the heads of a token lie stride apart.
+type heads struct {
+	mat    kernels.Mat
+	stride int
+}
+
+// attention computes the attention branch of h, or adds it to dst.
+func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
+	q, k, v, err := p.project(b, h)
+	if err != nil {
+		return err
+	}
+	q, k = p.normHeads(b, q, k)
+	if err := p.clampHeads(q, k, v); err != nil {
+		return err
+	}
+	p.rotate(q, k, false)
+	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
+	p.attend(b, out, q, k, v)
+	return p.linear(dst, out, b.O, accumulate)
+}
+
+// attentionBackward computes the gradients of the attention branch for the gradient dy of its result; that of its input h in dh, or
+// added to it, unless dh is absent.
+func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) error {
+	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
+	if dh.IsZero() && !p.trainsHeads(b) {
+		return p.linearBackward(kernels.Mat{}, dy, out, b.O, false)
+	}
+	dout := p.work(gAttn, out.Rows, out.Cols)
+	if err := p.linearBackward(dout, dy, out, b.O, false); err != nil {
+		return err
+	}
+	dq, dk, dv := p.gradHeads(b, h.Rows)
+	p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out)
+	p.rotate(dq, dk, true)
+	if err := p.clampHeadsBackward(dq, dk, dv); err != nil {
+		return err
+	}
+	dq, dk, err := p.normHeadsBackward(b, dq, dk)
+	if err != nil {
+		return err
+	}
+	return p.projectBackward(b, dh, h, [3]heads{dq, dk, dv}, accumulate)
+}
+
+// trainsHeads reports whether a gradient is wanted that needs those of queries, keys or values.
+func (p *Pass) trainsHeads(b *Block) bool {
+	return p.trains(b.Q, b.K, b.V, b.QKV) || p.wants(b.QNorm, b.KNorm)
+}
+
+// project computes queries, keys and values. With a cache, keys and values are rows of it.
+func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
+	if b.QKV == nil {
+		q, k, v = p.rawHeads(b, h.Rows)
+		for _, s := range []struct {
+			dst kernels.Mat
+			l   *Linear
+		}{{q.mat, b.Q}, {k.mat, b.K}, {v.mat, b.V}} {
+			if err := p.linear(s.dst, h, s.l, false); err != nil {
+				return q, k, v, err
+			}
+		}
+		return q, k, v, nil
+	}
+	y := p.fused(h.Rows)
+	if err := p.linear(y, h, b.QKV, false); err != nil {
+		return q, k, v, err
+	}
+	q, k, v = split(p.Config, y)
+	if p.Cache != nil {
+		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
+		p.copyHeads(ck, k)
+		p.copyHeads(cv, v)
+		k, v = ck, cv
+	}
+	return q, k, v, nil
+}
+
+// projectBackward computes the gradients of project.
+func (p *Pass) projectBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumulate bool) error {
+	if b.QKV != nil {
+		dy := p.work(gQKV, h.Rows, b.QKV.Out)
+		return p.linearBackward(dh, dy, h, b.QKV, accumulate)
+	}
+	for i, l := range []*Linear{b.Q, b.K, b.V} {
+		if err := p.linearBackward(dh, d[i].mat, h, l, accumulate || i > 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rawHeads is where separate projections go: before the norms of queries and keys where there are some.
+func (p *Pass) rawHeads(b *Block, rows int) (q, k, v heads) {
+	c := p.Config
+	qSlot, kSlot := sQ, sK
+	if c.Arch.QKNorm != "" {
+		qSlot, kSlot = sQRaw, sKRaw
+	}
+	return heads{p.mat(qSlot, rows, c.Heads*c.HeadDim), c.HeadDim}, p.keys(b, kSlot, rows), p.values(b, sV, rows)
+}
+
+// fused is where a fused projection goes.
+func (p *Pass) fused(rows int) kernels.Mat {
+	c := p.Config
+	return p.mat(sQKV, rows, (c.Heads+2*c.KVHeads)*c.HeadDim)
+}
+
+// gradHeads is where the gradients of queries, keys and values go. They lie as these do.
+func (p *Pass) gradHeads(b *Block, rows int) (q, k, v heads) {
+	c := p.Config
+	d := c.HeadDim
+	if b.QKV != nil {
+		return split(c, p.work(gQKV, rows, b.QKV.Out))
+	}
+	return heads{p.work(gQ, rows, c.Heads*d), d}, heads{p.work(gK, rows, c.KVHeads*d), d}, heads{p.work(gV, rows, c.KVHeads*d), d}
+}
+
+// split views queries, keys and values in the output of a fused projection.
+func split(c *arch.Config, y kernels.Mat) (q, k, v heads) {
+	d := c.HeadDim
+	if c.Arch.QKV == arch.HeadBlocks {
+		w := y.Cols - 2*d
+		return heads{y.ColRange(0, w), 3 * d}, heads{y.ColRange(d, d+w), 3 * d}, heads{y.ColRange(2*d, 2*d+w), 3 * d}
+	}
+	nq, nk := c.Heads*d, c.KVHeads*d
+	return heads{y.ColRange(0, nq), d}, heads{y.ColRange(nq, nq+nk), d}, heads{y.ColRange(nq+nk, nq+2*nk), d}
+}
+
+// copyHeads copies key/value heads to a dense matrix.
+func (p *Pass) copyHeads(dst, src heads) {
+	c := p.Config
+	if src.stride == dst.stride {
+		p.ops.Convert(dst.mat, src.mat)
+		return
+	}
+	for h := range c.KVHeads {
+		d := c.HeadDim
+		p.ops.Convert(dst.mat.ColRange(h*d, h*d+d), src.mat.ColRange(h*src.stride, h*src.stride+d))
+	}
+}
+
+// normHeads norms queries and keys where the architecture does. Its tables do so only where projections are separate.
+func (p *Pass) normHeads(b *Block, q, k heads) (nq, nk heads) {
+	c := p.Config
+	if c.Arch.QKNorm == "" {
+		return q, k
+	}
+	nq, nk = heads{p.mat(sQ, q.mat.Rows, q.mat.Cols), q.stride}, p.keys(b, sK, k.mat.Rows)
+	p.Norm(p.perHead(nq.mat, c.Heads), p.perHead(q.mat, c.Heads), b.QNorm)
+	p.Norm(p.perHead(nk.mat, c.KVHeads), p.perHead(k.mat, c.KVHeads), b.KNorm)
+	return nq, nk
+}
+
+// normHeadsBackward gives the gradients of what normHeads got.
+func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err error) {
+	c := p.Config
+	if c.Arch.QKNorm == "" {
+		return dq, dk, nil
+	}
+	q, k, _ := p.rawHeads(b, dq.mat.Rows)
+	rq = heads{p.work(gQRaw, q.mat.Rows, q.mat.Cols), q.stride}
+	rk = heads{p.work(gKRaw, k.mat.Rows, k.mat.Cols), k.stride}
+	for _, s := range []struct {
+		dx, dy, x kernels.Mat
+		n         Norm
+		count     int
+	}{{rq.mat, dq.mat, q.mat, b.QNorm, c.Heads}, {rk.mat, dk.mat, k.mat, b.KNorm, c.KVHeads}} {
+		if err := p.Zero(s.dx); err != nil {
+			return rq, rk, err
+		}
+		p.NormBackward(p.perHead(s.dx, s.count), p.perHead(s.dy, s.count), p.perHead(s.x, s.count), s.n)
+	}
+	return rq, rk, nil
+}
+
+// perHead makes rows of heads where each is normed by itself.
+func (p *Pass) perHead(x kernels.Mat, count int) kernels.Mat {
+	if p.Config.Arch.QKNorm == arch.PerRow {
+		return x
+	}
+	return x.Reshape(x.Rows*count, x.Cols/count)
+}
+
+// clampHeads limits queries, keys and values, on the host: no operation does it.
+func (p *Pass) clampHeads(q, k, v heads) error {
+	limit := p.Config.ClipQKV
+	if limit == 0 {
+		return nil
+	}
+	for i, x := range []heads{q, k, v} {
+		p.keep(sQOpen+i, x.mat)
+		err := p.onHost(func(rows [][]float32) {
+			for j, u := range rows[0] {
+				rows[0][j] = min(max(u, -limit), limit)
+			}
+		}, x.mat)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clampHeadsBackward stops the gradient where a limit was exceeded.
+func (p *Pass) clampHeadsBackward(dq, dk, dv heads) error {
+	limit := p.Config.ClipQKV
+	if limit == 0 {
+		return nil
+	}
+	for i, d := range []heads{dq, dk, dv} {
+		open := p.mat(sQOpen+i, d.mat.Rows, d.mat.Cols)
+		err := p.onHost(func(rows [][]float32) {
+			for j, u := range rows[1] {
+				if u < -limit || u > limit {
+					rows[0][j] = 0
+				}
+			}
+		}, d.mat, open)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rotate applies the rotary positions to queries and keys; the inverse is what its backward pass does to their gradients.
+func (p *Pass) rotate(q, k heads, inverse bool) {
+	c := p.Config
+	if c.Rope == nil {
+		return
+	}
+	at := 0
+	for _, s := range p.rotations {
+		r := kernels.Rope{
+			HeadDim: c.HeadDim, Dim: c.Rope.Dim, Interleaved: c.Rope.Interleaved, Inverse: inverse,
+			Cos: s.table.cos, Sin: s.table.sin, Pos: s.pos,
+		}
+		end := at + len(s.pos)
+		r.Heads, r.HeadStride = c.Heads, q.stride
+		p.ops.RoPE(q.mat.RowRange(at, end), r)
+		r.Heads, r.HeadStride = c.KVHeads, k.stride
+		p.ops.RoPE(k.mat.RowRange(at, end), r)
+		at = end
+	}
+}
+
+// attend computes softmax attention sequence by sequence.
+func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
+	a := p.shape(b, q.stride, k.stride)
+	if p.Cache != nil {
+		kv := &p.Cache[b.Index]
+		a.Pos = kv.Rows
+		p.ops.Attention(out, q.mat, kv.Keys.RowRange(0, kv.Rows+q.mat.Rows), kv.Values.RowRange(0, kv.Rows+q.mat.Rows), a)
+		return
+	}
+	p.sequences(func(lo, hi int) {
+		if p.t.full {
+			a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
+		}
+		p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), a)
+	})
+}
+
+// attendBackward computes the gradients of queries, keys and values.
+func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) {
+	q, k, v := p.recordedHeads(b, out.Rows)
+	a := p.shape(b, q.stride, k.stride)
+	p.sequences(func(lo, hi int) {
+		a.LSE = p.mat(sLSE, out.Rows, p.Config.Heads).RowRange(lo, hi)
+		p.ops.AttentionBackward(d[0].mat.RowRange(lo, hi), d[1].mat.RowRange(lo, hi), d[2].mat.RowRange(lo, hi), dout.RowRange(lo, hi),
+			q.mat.RowRange(lo, hi), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), out.RowRange(lo, hi), a)
+	})
+}
+
+// recordedHeads is what attention saw.
+func (p *Pass) recordedHeads(b *Block, rows int) (q, k, v heads) {
+	if b.QKV != nil {
+		return split(p.Config, p.fused(rows))
+	}
+	c := p.Config
+	return heads{p.mat(sQ, rows, c.Heads*c.HeadDim), c.HeadDim}, p.keys(b, sK, rows), p.values(b, sV, rows)
+}
+
+// shape describes the block's attention.
+func (p *Pass) shape(b *Block, qStride, kvStride int) kernels.Attention {
+	c := p.Config
+	return kernels.Attention{
+		Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, QHeadStride: qStride, KVHeadStride: kvStride,
+		Window: c.Windows[b.Index], Scale: c.AttnScales[b.Index], Softcap: c.AttnSoftcap,
+	}
+}
+
+// sequences calls f with the rows of every sequence that has some.
+func (p *Pass) sequences(f func(lo, hi int)) {
+	at := 0
+	for _, n := range p.lens {
+		if n > 0 {
+			f(at, at+n)
+		}
+		at += n
+	}
+}
+
+// keys is where the keys of a pass go: a matrix of the tape, or new rows of the cache.
+func (p *Pass) keys(b *Block, slot, rows int) heads {
+	d := p.Config.HeadDim
+	if p.Cache != nil {
+		kv := &p.Cache[b.Index]
+		return heads{kv.Keys.RowRange(kv.Rows, kv.Rows+rows), d}
+	}
+	return heads{p.mat(slot, rows, p.Config.KVHeads*d), d}
+}
+
+// values is the same for values.
+func (p *Pass) values(b *Block, slot, rows int) heads {
+	d := p.Config.HeadDim
+	if p.Cache != nil {
+		kv := &p.Cache[b.Index]
+		return heads{kv.Values.RowRange(kv.Rows, kv.Rows+rows), d}
+	}
+	return heads{p.mat(slot, rows, p.Config.KVHeads*d), d}
+}

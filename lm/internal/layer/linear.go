@@ -1,0 +1,149 @@
+package layer
+
+import (
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// Norm applies a norm; dst may be x.
+func (p *Pass) Norm(dst, x kernels.Mat, n Norm) {
+	c := p.Config
+	if c.Arch.Norm != arch.LayerNorm {
+		p.ops.RMSNorm(dst, x, n.W.Value, c.Eps, c.Arch.Norm == arch.RMSPlusOne)
+		return
+	}
+	p.ops.LayerNorm(dst, x, n.W.Value, n.B.Mat(), c.Eps)
+}
+
+// NormBackward adds the gradient of x, for the gradient dy of the norm's result, to dx, and those of the norm's parameters
+// where they are wanted.
+func (p *Pass) NormBackward(dx, dy, x kernels.Mat, n Norm) {
+	c := p.Config
+	if c.Arch.Norm != arch.LayerNorm {
+		p.ops.RMSNormBackward(dx, p.grad(n.W), dy, x, n.W.Value, c.Eps, c.Arch.Norm == arch.RMSPlusOne)
+		return
+	}
+	p.ops.LayerNormBackward(dx, p.grad(n.W), p.grad(n.B), dy, x, n.W.Value, c.Eps)
+}
+
+// norm applies a norm into a matrix of the tape.
+func (p *Pass) norm(slot int, n Norm, x kernels.Mat) kernels.Mat {
+	dst := p.mat(slot, x.Rows, x.Cols)
+	p.Norm(dst, x, n)
+	return dst
+}
+
+// linear computes dst = W x + b, or adds it, with deltas. An absent dst is not computed.
+func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
+	if p.Input != nil && !p.replay {
+		p.Input(l, x)
+	}
+	if dst.IsZero() {
+		return nil
+	}
+	if len(l.Deltas) == 0 {
+		p.multiply(dst, x, l, accumulate)
+		return nil
+	}
+	y := dst
+	if accumulate {
+		y = p.mat(sDelta, x.Rows, l.Out)
+	}
+	p.multiply(y, x, l, false)
+	for _, d := range l.Deltas {
+		if err := d.Forward(x, y); err != nil {
+			return err
+		}
+	}
+	if accumulate {
+		p.ops.Add(dst, dst, y, 1)
+	}
+	return nil
+}
+
+func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) {
+	o := kernels.MatMul{Bias: l.B.Mat(), Accumulate: accumulate, Precision: p.Precision}
+	if l.Transposed {
+		p.ops.MatMulNN(dst, x, l.W.Value, o)
+	} else {
+		p.ops.MatMulNT(dst, x, l.W.Value, o)
+	}
+}
+
+// linearBackward computes the gradients of what linear does with x, for the gradient dy of its result: those of its
+// parameters where they are wanted, and that of x in dx, or added to it, unless dx is absent.
+func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool) error {
+	if g := p.grad(l.W); !g.IsZero() {
+		p.outer(g, dy, x, l.Transposed)
+	}
+	if g := p.grad(l.B); !g.IsZero() {
+		p.ops.ColSum(g, dy)
+	}
+	if !dx.IsZero() {
+		o := kernels.MatMul{Accumulate: accumulate, Precision: p.Precision}
+		if l.Transposed {
+			p.ops.MatMulNT(dx, dy, l.W.Value, o)
+		} else {
+			p.ops.MatMulNN(dx, dy, l.W.Value, o)
+		}
+	}
+	return p.deltasBackward(dx, dy, x, l)
+}
+
+// outer computes the gradient of a matrix: dyᵀ·x, or xᵀ·dy for one that is stored [in, out].
+func (p *Pass) outer(g, dy, x kernels.Mat, transposed bool) {
+	o := kernels.MatMul{Precision: p.Precision}
+	if transposed {
+		p.ops.MatMulTN(g, x, dy, o)
+	} else {
+		p.ops.MatMulTN(g, dy, x, o)
+	}
+}
+
+// deltasBackward lets the deltas add to dx and to their own gradients.
+func (p *Pass) deltasBackward(dx, dy, x kernels.Mat, l *Linear) error {
+	if dx.IsZero() {
+		if !l.deltasTrain() {
+			return nil
+		}
+		dx = p.work(gDelta, x.Rows, l.In) // what is added to it is not needed
+		if err := p.Zero(dx); err != nil {
+			return err
+		}
+	}
+	for _, d := range l.Deltas {
+		if err := d.Backward(x, dy, dx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Linear) deltasTrain() bool {
+	for _, d := range l.Deltas {
+		if d.Trains() {
+			return true
+		}
+	}
+	return false
+}
+
+// trains reports whether any of the linears has parameters, its own or those of deltas, whose gradients are wanted.
+func (p *Pass) trains(ls ...*Linear) bool {
+	for _, l := range ls {
+		if l != nil && (p.wants(Norm{l.W, l.B}) || l.deltasTrain()) {
+			return true
+		}
+	}
+	return false
+}
+
+// wants reports whether the gradient of any parameter of some norms is wanted.
+func (p *Pass) wants(ns ...Norm) bool {
+	for _, n := range ns {
+		if !p.grad(n.W).IsZero() || !p.grad(n.B).IsZero() {
+			return true
+		}
+	}
+	return false
+}

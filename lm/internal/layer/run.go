@@ -1,0 +1,261 @@
+package layer
+
+import "github.com/modelcompress/compress/kernels"
+
+// Run computes the block on x [rows, C] in place.
+func (p *Pass) Run(b *Block, x kernels.Mat) error {
+	p.t, p.replay = &p.scratch.plain, false
+	return p.run(b, x)
+}
+
+// Record does the same and keeps on the tape what the block's backward pass needs.
+func (p *Pass) Record(b *Block, x kernels.Mat, t *Tape) error {
+	if err := p.open(b, t); err != nil {
+		return err
+	}
+	p.replay = false
+	t.in = p.stream(sIn)
+	p.ops.Convert(t.in, x)
+	return p.run(b, x)
+}
+
+// Replay records a block again from its input in, which must stay as it is until the backward pass is done. The block's output is not
+// computed, and nobody is told of what matrices see.
+func (p *Pass) Replay(b *Block, in kernels.Mat, t *Tape) error {
+	if err := p.open(b, t); err != nil {
+		return err
+	}
+	p.replay = true
+	t.in = in
+	x := in
+	switch {
+	case p.Config.PostNorm:
+		x = p.stream(sSum2)
+	case !p.Config.Parallel:
+		x = p.stream(sMiddle)
+	}
+	if x != in {
+		p.ops.Convert(x, in)
+	}
+	return p.run(b, x)
+}
+
+// open makes a tape ready for a block.
+func (p *Pass) open(b *Block, t *Tape) error {
+	if err := p.reserveTape(t, b, p.rows); err != nil {
+		return err
+	}
+	p.t = t
+	return nil
+}
+
+// run computes the block on x; in a replay, x ends as the last intermediate result that the backward pass needs.
+func (p *Pass) run(b *Block, x kernels.Mat) error {
+	switch {
+	case p.Config.PostNorm:
+		return p.runPostNorm(b, x)
+	case p.Config.Parallel:
+		return p.runParallel(b, x)
+	}
+	if err := p.branch(b, x, p.norm(sNorm, b.AttnNorm, x), b.AttnPost, p.attention); err != nil {
+		return err
+	}
+	p.keep(sMiddle, x)
+	return p.branch(b, p.last(x), p.norm(sNorm2, b.MLPNorm, x), b.MLPPost, p.mlp)
+}
+
+// runBackward turns d, the gradient of what leaves the block, into that of what enters it.
+func (p *Pass) runBackward(b *Block, d kernels.Mat, below bool) error {
+	attn, attnIn := p.attentionNeeds(b, below)
+	dh := p.work(gNorm, d.Rows, d.Cols)
+	if middle := attn || p.wants(b.MLPNorm); middle || p.mlpTrains(b) {
+		into := only(middle, dh)
+		if err := p.branchBackward(b, into, d, sNorm2, p.mlpBackward); err != nil {
+			return err
+		}
+		if middle {
+			p.NormBackward(d, dh, p.stream(sMiddle), b.MLPNorm)
+		}
+	}
+	if !attn {
+		return nil
+	}
+	if err := p.branchBackward(b, only(attnIn, dh), d, sNorm, p.attentionBackward); err != nil {
+		return err
+	}
+	if attnIn {
+		p.NormBackward(d, dh, p.t.in, b.AttnNorm)
+	}
+	return nil
+}
+
+// runParallel feeds the same x to both branches, through one norm or two.
+func (p *Pass) runParallel(b *Block, x kernels.Mat) error {
+	h := p.norm(sNorm, b.AttnNorm, x)
+	h2 := h
+	if b.MLPNorm.W != nil {
+		h2 = p.norm(sNorm2, b.MLPNorm, x)
+	}
+	if err := p.attention(b, p.last(x), h, true); err != nil {
+		return err
+	}
+	return p.mlp(b, p.last(x), h2, true)
+}
+
+func (p *Pass) runParallelBackward(b *Block, d kernels.Mat, below bool) error {
+	attn, attnIn := p.attentionNeeds(b, below)
+	dh := p.work(gNorm, d.Rows, d.Cols)
+	if attn {
+		if err := p.attentionBackward(b, only(attnIn, dh), d, p.stream(sNorm), false); err != nil {
+			return err
+		}
+	}
+	if b.MLPNorm.W == nil { // the norm is attention's
+		if err := p.mlpBackward(b, only(attnIn, dh), d, p.stream(sNorm), true); err != nil {
+			return err
+		}
+	} else if mlpIn := below || p.wants(b.MLPNorm); mlpIn || p.mlpTrains(b) {
+		dh2 := p.work(gNorm2, d.Rows, d.Cols)
+		if err := p.mlpBackward(b, only(mlpIn, dh2), d, p.stream(sNorm2), false); err != nil {
+			return err
+		}
+		if mlpIn {
+			p.NormBackward(d, dh2, p.t.in, b.MLPNorm)
+		}
+	}
+	if attnIn {
+		p.NormBackward(d, dh, p.t.in, b.AttnNorm)
+	}
+	return nil
+}
+
+// runPostNorm norms the stream after each branch has been added to it.
+func (p *Pass) runPostNorm(b *Block, x kernels.Mat) error {
+	if err := p.attention(b, x, x, true); err != nil {
+		return err
+	}
+	p.keep(sSum, x)
+	p.Norm(x, x, b.AttnNorm)
+	p.keep(sMiddle, x)
+	if err := p.mlp(b, x, x, true); err != nil {
+		return err
+	}
+	p.keep(sSum2, x)
+	if !p.replay {
+		p.Norm(x, x, b.MLPNorm)
+	}
+	return nil
+}
+
+func (p *Pass) runPostNormBackward(b *Block, d kernels.Mat, below bool) error {
+	attn, attnIn := below || p.attentionTrains(b), below
+	middle := attn || p.wants(b.AttnNorm)
+	if !middle && !p.mlpTrains(b) && !p.wants(b.MLPNorm) {
+		return nil
+	}
+	ds := p.work(gSum, d.Rows, d.Cols)
+	if err := p.throughNorm(ds, d, p.stream(sSum2), b.MLPNorm); err != nil {
+		return err
+	}
+	if err := p.mlpBackward(b, only(middle, d), ds, p.stream(sMiddle), true); err != nil || !middle {
+		return err
+	}
+	if err := p.throughNorm(ds, d, p.stream(sSum), b.AttnNorm); err != nil || !attn {
+		return err
+	}
+	return p.attentionBackward(b, only(attnIn, d), ds, p.t.in, true)
+}
+
+// throughNorm takes the gradient of the stream back through a norm: from d to ds, which d then equals.
+func (p *Pass) throughNorm(ds, d, x kernels.Mat, n Norm) error {
+	if err := p.Zero(ds); err != nil {
+		return err
+	}
+	p.NormBackward(ds, d, x, n)
+	p.ops.Convert(d, ds)
+	return nil
+}
+
+// Backward takes d, the gradient of what leaves a recorded or replayed block, back through the block: gradients that are wanted
+// go to p.Grads and to the deltas, and with below d becomes the gradient of what enters the block. The tape is used up.
+func (p *Pass) Backward(b *Block, t *Tape, d kernels.Mat, below bool) error {
+	if err := p.reserveGrads(&p.scratch.grads, b, p.rows); err != nil {
+		return err
+	}
+	p.t = t
+	switch {
+	case p.Config.PostNorm:
+		return p.runPostNormBackward(b, d, below)
+	case p.Config.Parallel:
+		return p.runParallelBackward(b, d, below)
+	}
+	return p.runBackward(b, d, below)
+}
+
+// branch adds what f computes from h to x: directly, or normed first. An absent x is not computed.
+func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm, f func(b *Block, dst, h kernels.Mat, accumulate bool) error) error {
+	if post.W == nil {
+		return f(b, x, h, true)
+	}
+	slot := sBranch
+	if post == b.MLPPost {
+		slot = sBranch2
+	}
+	t := p.mat(slot, h.Rows, h.Cols)
+	if err := f(b, t, h, false); err != nil || x.IsZero() {
+		return err
+	}
+	p.ops.Add(x, x, p.norm(sNormed, post, t), 1)
+	return nil
+}
+
+// branchBackward computes the gradients of the branch whose input is in a slot.
+func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int, f func(b *Block, dh, dy, h kernels.Mat, accumulate bool) error) error {
+	post, out := b.AttnPost, sBranch
+	if slot == sNorm2 {
+		post, out = b.MLPPost, sBranch2
+	}
+	if post.W == nil {
+		return f(b, dh, d, p.stream(slot), false)
+	}
+	dy := p.work(gBranch, d.Rows, d.Cols)
+	if err := p.Zero(dy); err != nil {
+		return err
+	}
+	p.NormBackward(dy, d, p.stream(out), post)
+	return f(b, dh, dy, p.stream(slot), false)
+}
+
+// attentionNeeds reports whether the gradient has to go through the attention branch, and through to the branch's input.
+func (p *Pass) attentionNeeds(b *Block, below bool) (branch, input bool) {
+	input = below || p.wants(b.AttnNorm)
+	return input || p.attentionTrains(b), input
+}
+
+func (p *Pass) attentionTrains(b *Block) bool {
+	return p.trainsHeads(b) || p.trains(b.O) || p.wants(b.AttnPost)
+}
+
+// mlpTrains reports whether a gradient inside the feed-forward branch is wanted.
+func (p *Pass) mlpTrains(b *Block) bool {
+	if p.wants(b.MLPPost, Norm{W: b.Router}, Norm{W: b.SharedRouter}) {
+		return true
+	}
+	for i := range b.Experts {
+		if p.trains(b.Experts[i].linears()...) {
+			return true
+		}
+	}
+	return b.Shared != nil && p.trains(b.Shared.linears()...)
+}
+
+// last is x, or in a replay nothing: what follows would be the block's output.
+func (p *Pass) last(x kernels.Mat) kernels.Mat { return only(!p.replay, x) }
+
+// only is x if it is needed, otherwise absent.
+func only(needed bool, x kernels.Mat) kernels.Mat {
+	if needed {
+		return x
+	}
+	return kernels.Mat{}
+}

@@ -1,0 +1,333 @@
+package layer
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// The matrices of a block. A plain run gives several of them the same memory (see sharing).
+const (
+	sIn      = iota // the block's input; recorded only
+	sNorm           // what attention sees
+	sNorm2          // what the MLP sees
+	sMiddle         // the stream between attention and MLP; recorded only
+	sSum            // the stream before the first norm, where norms come last; recorded only
+	sSum2           // and before the second; recorded only
+	sBranch         // attention's output before its norm
+	sBranch2        // the MLP's output before its norm
+	sNormed         // either after its norm
+	sDelta
+
+	sQ // attention
+	sK
+	sV
+	sQKV
+	sQRaw // before their norms
+	sKRaw
+	sQOpen // before they are clamped; recorded only
+	sKOpen
+	sVOpen
+	sAttn
+	sLSE // recorded only
+
+	sGate // MLP; recorded mixtures keep the rows of all experts, one expert after another
+	sUp
+	sMid
+	sRoute
+	sExpertIn
+	sExpertOut
+	sSharedGate
+	sSharedUp
+	sSharedMid
+	sSharedOut
+	sSharedRoute
+
+	slots
+)
+
+// The matrices of a backward pass: gradients of what the names say.
+const (
+	gNorm = iota
+	gNorm2
+	gBranch
+	gSum
+	gDelta
+	gAttn
+	gQ
+	gK
+	gV
+	gQKV
+	gQRaw
+	gKRaw
+	gMid
+	gRoute
+	gRouter
+	gRows // rows of one expert
+	gExpertIn
+	gExpertOut
+	gInput // what an expert sees, gathered again
+	gSlots
+)
+
+// Memory of attention starts at firstAttn, that of the MLP at firstMLP: a plain run lays the one over the other.
+const (
+	firstAttn = sQ
+	firstMLP  = sGate
+)
+
+// sharing says which matrices use the memory of another in a plain run: the one is no longer needed when the other
+// is written, or the operation works in place.
+var sharing = map[int]int{
+	sNorm2: sNorm, sBranch2: sBranch, sNormed: sBranch, sQRaw: sQ, sKRaw: sK, sMid: sUp, sSharedGate: sGate, sSharedUp: sUp,
+	sSharedMid: sUp, sSharedOut: sExpertOut, sSharedRoute: sRoute,
+}
+
+// recorded lists what only a recorded run needs.
+var recorded = []int{sIn, sMiddle, sSum, sSum2, sQOpen, sKOpen, sVOpen, sLSE}
+
+// perExpert lists what a recorded mixture keeps for the rows of all experts.
+var perExpert = []int{sGate, sUp, sMid, sExpertOut}
+
+// Tape is the working memory of one block. The zero value is empty; memory is taken when it is first used, and kept.
+type Tape struct {
+	arena  *kernels.Buffer
+	base   [slots]int // where each matrix starts
+	full   bool       // nothing shares memory
+	in     kernels.Mat
+	routes []route
+}
+
+// Free gives the memory back.
+func (t *Tape) Free() {
+	if t.arena != nil {
+		t.arena.Free()
+	}
+	*t = Tape{}
+}
+
+// Scratch is the working memory of one pass at a time. The zero value is empty.
+type Scratch struct {
+	plain Tape
+	grads Tape
+	pos   []int32 // rows' positions in the tables of the rotation
+	one   [1]rotation
+}
+
+// Free gives the memory back.
+func (s *Scratch) Free() {
+	s.plain.Free()
+	s.grads.Free()
+}
+
+// round64 rounds a number of F32 elements up to 64 bytes.
+func round64(n int) int { return (n + 15) / 16 * 16 }
+
+// reservePlain makes the plain tape large enough for a number of rows, so that taking a matrix cannot fail.
+func (s *Setup) reservePlain(t *Tape, rows int) error {
+	w := s.plain
+	end, at, start := 0, 0, 0
+	for slot, width := range w {
+		switch slot {
+		case firstAttn:
+			start = at
+		case firstMLP:
+			end, at = at, start
+		}
+		t.base[slot] = at
+		at += round64(rows * width)
+	}
+	for slot := range w {
+		t.base[slot] = t.base[s.shares(slot)]
+	}
+	return s.size(t, max(at, end), rows)
+}
+
+// reserveTape does the same for a tape that keeps everything about a block.
+func (s *Setup) reserveTape(t *Tape, b *Block, rows int) error {
+	n := s.layTape(t, b, rows)
+	t.full = true
+	return s.size(t, n, rows)
+}
+
+// layTape places the matrices of a recorded block and gives their elements.
+func (s *Setup) layTape(t *Tape, b *Block, rows int) int {
+	w := s.widths(b)
+	w[sExpertIn] = 0 // gathered again
+	if b.Mixture {
+		for _, slot := range perExpert {
+			w[slot] *= s.Config.TopK
+		}
+	}
+	at := 0
+	for slot, width := range w {
+		t.base[slot] = at
+		at += round64(rows * width)
+	}
+	if b.Mixture { // what one expert sees, while it runs
+		t.base[sExpertIn] = at
+		at += round64(rows * s.Config.Hidden)
+	}
+	return at
+}
+
+// TapeBytes is the memory that a recorded block takes for a number of rows.
+func (s *Setup) TapeBytes(b *Block, rows int) int64 {
+	return 4 * int64(s.layTape(&Tape{}, b, rows))
+}
+
+// reserveGrads makes room for the gradients on the way through a block.
+func (s *Setup) reserveGrads(t *Tape, b *Block, rows int) error {
+	at := 0
+	for slot, width := range s.gradWidths(b) {
+		t.base[slot] = at
+		at += round64(rows * width)
+	}
+	return s.size(t, at, rows)
+}
+
+func (s *Setup) size(t *Tape, n, rows int) error {
+	if err := Grow(s.Device, &t.arena, kernels.F32, n); err != nil {
+		return fmt.Errorf("activations of %d tokens: %w", rows, err)
+	}
+	return nil
+}
+
+// Grow replaces a buffer that is too small.
+func Grow(dev kernels.Device, b **kernels.Buffer, t kernels.DType, n int) error {
+	if n == 0 || *b != nil && (*b).Len >= n {
+		return nil
+	}
+	if *b != nil {
+		(*b).Free()
+		*b = nil
+	}
+	fresh, err := dev.Alloc(t, n)
+	if err == nil {
+		*b = fresh
+	}
+	return err
+}
+
+// shares is the matrix whose memory a plain run uses for another.
+func (s *Setup) shares(slot int) int {
+	to, ok := sharing[slot]
+	if !ok || slot == sNorm2 && s.Config.Parallel {
+		return slot
+	}
+	return to
+}
+
+// plainWidths are the columns of the matrices of a plain run over any of the blocks.
+func (s *Setup) plainWidths(blocks []*Block) (w [slots]int) {
+	for _, b := range blocks {
+		for slot, n := range s.widths(b) {
+			to := s.shares(slot)
+			w[to] = max(w[to], n)
+		}
+	}
+	for _, slot := range recorded {
+		w[slot] = 0
+	}
+	return w
+}
+
+// widths are the columns of the matrices of a block, 0 for those that it does not use.
+func (s *Setup) widths(b *Block) (w [slots]int) {
+	c := s.Config
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	w[sIn], w[sNorm], w[sAttn], w[sLSE] = c.Hidden, max(c.Hidden, c.EmbedDim), q, c.Heads // embeddings use sNorm too
+	switch {
+	case c.PostNorm:
+		w[sMiddle], w[sSum], w[sSum2] = c.Hidden, c.Hidden, c.Hidden
+	case c.Parallel:
+		if b.MLPNorm.W != nil {
+			w[sNorm2] = c.Hidden
+		}
+	default:
+		w[sNorm2], w[sMiddle] = c.Hidden, c.Hidden
+	}
+	if b.QKV != nil {
+		w[sQKV] = q + 2*kv
+	} else {
+		w[sQ], w[sK], w[sV] = q, kv, kv
+	}
+	if c.Arch.QKNorm != "" {
+		w[sQ], w[sK], w[sQRaw], w[sKRaw] = q, kv, q, kv
+	}
+	if c.ClipQKV > 0 {
+		w[sQOpen], w[sKOpen], w[sVOpen] = max(q, w[sQKV]), max(kv, w[sQKV]), max(kv, w[sQKV])
+	}
+	if b.AttnPost.W != nil {
+		w[sBranch], w[sNormed] = c.Hidden, c.Hidden
+	}
+	if b.MLPPost.W != nil {
+		w[sBranch2], w[sNormed] = c.Hidden, c.Hidden
+	}
+	s.mlpWidths(b, &w)
+	if s.Deltas > 0 {
+		w[sDelta] = s.widest(b, func(l *Linear) int { return l.Out })
+	}
+	return w
+}
+
+func (s *Setup) mlpWidths(b *Block, w *[slots]int) {
+	f := &b.Experts[0]
+	w[sUp], w[sMid] = f.Down.In, f.Down.In
+	switch {
+	case f.GateUp != nil:
+		w[sGate], w[sUp] = 2*f.Down.In, 0
+	case f.Gate != nil:
+		w[sGate] = f.Down.In
+	}
+	if !b.Mixture {
+		return
+	}
+	c := s.Config
+	w[sRoute], w[sExpertIn], w[sExpertOut] = c.Experts, c.Hidden, c.Hidden
+	if f := b.Shared; f != nil {
+		w[sSharedGate], w[sSharedUp], w[sSharedMid], w[sSharedOut], w[sSharedRoute] = f.Down.In, f.Down.In, f.Down.In, c.Hidden, 1
+	}
+}
+
+// gradWidths are the columns of the gradients of a block.
+func (s *Setup) gradWidths(b *Block) (w [gSlots]int) {
+	c := s.Config
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	w[gNorm], w[gAttn], w[gMid] = c.Hidden, q, b.Experts[0].Down.In
+	if c.Parallel {
+		w[gNorm2] = c.Hidden
+	}
+	if c.PostNorm {
+		w[gSum] = c.Hidden
+	}
+	if b.AttnPost.W != nil || b.MLPPost.W != nil {
+		w[gBranch] = c.Hidden
+	}
+	if b.QKV != nil {
+		w[gQKV] = q + 2*kv
+	} else {
+		w[gQ], w[gK], w[gV] = q, kv, kv
+	}
+	if c.Arch.QKNorm != "" {
+		w[gQ], w[gK], w[gQRaw], w[gKRaw] = q, kv, q, kv
+	}
+	if b.Mixture {
+		w[gRoute], w[gRouter], w[gRows], w[gExpertIn], w[gExpertOut], w[gInput] = c.Experts, c.Experts, c.Hidden, c.Hidden, c.Hidden, c.Hidden
+	}
+	if b.Shared != nil {
+		w[gMid] = max(w[gMid], b.Shared.Down.In)
+	}
+	if s.Deltas > 0 {
+		w[gDelta] = s.widest(b, func(l *Linear) int { return l.In })
+	}
+	return w
+}
+
+func (s *Setup) widest(b *Block, of func(l *Linear) int) int {
+	n := 0
+	for _, l := range b.Linears() {
+		n = max(n, of(l))
+	}
+	return n
+}
