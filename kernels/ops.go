@@ -11,6 +11,12 @@ type Ops struct {
 	// MatMulTN computes dst[m,n] = a[k,m]ᵀ · b[k,n] (+ dst): weight gradients and Gram matrices.
 	MatMulTN func(dst, a, b Mat, o MatMul)
 
+	// MatMulSparse computes what MatMulNT computes with the weight that Expand makes of w: elements that are not stored are
+	// zeros, which turn a NaN or infinity of x into NaN.
+	MatMulSparse func(dst, x Mat, w Sparse, o MatMul)
+	// Expand writes the elements of w to dst, of w's shape and element type, and +0 where none is stored.
+	Expand func(dst Mat, w Sparse)
+
 	// Gather copies row ids[i] of src (a weight), times scale, to row i of dst.
 	Gather func(dst, src Mat, ids []int32, scale float32)
 	// ScatterAdd adds row i of src, times scale[i], to row ids[i] of dst; the ids of one call are distinct.

@@ -46,6 +46,7 @@ func New(o Options) *Device {
 	d.layerOps(&d.ops)
 	d.backwardOps(&d.ops)
 	d.selectOps(&d.ops)
+	d.sparseOps(&d.ops)
 	d.ops.Sync = func() error { return nil }
 	return d
 }

@@ -23,6 +23,7 @@ import (
 // cases has one test for every field of kernels.Ops.
 var cases = map[string]func(*run){
 	"MatMulNT": matMulNT, "MatMulNN": matMulNN, "MatMulTN": matMulTN,
+	"MatMulSparse": matMulSparse, "Expand": expand,
 	"Gather": gather, "ScatterAdd": scatterAdd,
 	"RMSNorm": rmsNorm, "LayerNorm": layerNorm, "RoPE": rope, "Attention": attention,
 	"Activate": activate, "Gate": gate, "Add": add, "Softcap": softcap,

@@ -51,6 +51,8 @@ var faults = map[string]func(m kernels.Mat, args []reflect.Value){
 			if a.Dim > 0 {
 				shift(a.Cos.Buf, a.Cos.Off)
 			}
+		case kernels.Sparse:
+			shift(a.Values.Buf, a.Values.Off)
 		case kernels.Score:
 			shift(a.X.Buf, a.X.Off)
 		}

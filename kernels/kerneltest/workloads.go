@@ -15,6 +15,8 @@ var workloads = map[string][]workload{
 		func(m, n, k int) [4]int { return [4]int{m, k, k, n} }, weights),
 	"MatMulTN": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) { o.MatMulTN(dst, a, b, opt) },
 		func(m, n, k int) [4]int { return [4]int{k, m, k, n} }, weights[:1]),
+	"MatMulSparse": sparseLoads(),
+	"Expand":       expandLoads(),
 	"Gather":       gatherLoads(),
 	"ScatterAdd":   {scatterLoad()},
 	"RMSNorm":      normLoads(false),

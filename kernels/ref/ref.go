@@ -18,6 +18,7 @@ type Device struct {
 func New() kernels.Device {
 	return &Device{ops: kernels.Ops{
 		MatMulNT: matMulNT, MatMulNN: matMulNN, MatMulTN: matMulTN,
+		MatMulSparse: matMulSparse, Expand: expand,
 		Gather: gather, ScatterAdd: scatterAdd,
 		RMSNorm: rmsNorm, LayerNorm: layerNorm, RoPE: rope, Attention: attention,
 		Activate: activate, Gate: gate, Add: add, Softcap: softcap,

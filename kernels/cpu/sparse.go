@@ -1,0 +1,144 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// sparseOps are the operations on sparse weights of one device. The weight is read as it lies in memory; what a product
+// does with it depends on the rows of x:
+//
+//   - fusedRows at most, and instructions that expand into registers: elements go from memory into the lanes that the mask
+//     names and are multiplied there; see fusedProduct.
+//   - few: a piece of the weight is expanded into scratch memory that stays in the second-level cache, and multiplied
+//     by the kernels for dense weights; see sparseProduct.
+//   - many: blocks of the weight are expanded, and each is an ordinary product.
+//
+// Elements that are not stored are zeros that are multiplied like others, in all three.
+type sparseOps struct {
+	matmuls
+	expanders expanders
+}
+
+// sparseOps fills in the operations on sparse weights.
+func (d *Device) sparseOps(o *kernels.Ops) {
+	s := &sparseOps{matmuls: matmuls{d: d, ks: matmulKernels(d.isa)}, expanders: sparseExpanders(d.isa)}
+	o.MatMulSparse = s.matMul
+	o.Expand = s.expand
+}
+
+// matMul computes dst[i,j] = Σ_p x[i,p]·w[j,p] (+ bias[j], + dst[i,j]) with zeros where w has no element.
+func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
+	checkSparse(w)
+	checkMatMul(dst, o, x.Rows, w.Rows(), x.Cols, w.Cols)
+	checkActivations(dst, x)
+	switch {
+	case dst.Len() == 0:
+	case x.Cols == 0:
+		emptyProduct(dst, o)
+	case x.Rows <= skinnyRows || s.canDirect(x, denseLike(w)):
+		s.fewRows(dst, x, w, o)
+	default:
+		s.manyRows(dst, x, w, o)
+	}
+	dst.Buf.Changed()
+}
+
+// expand writes all elements of w to dst.
+func (s *sparseOps) expand(dst kernels.Mat, w kernels.Sparse) {
+	checkSparse(w)
+	if dst.Rows != w.Rows() || dst.Cols != w.Cols || dst.DType() != w.DType() {
+		panic("cpu: destination of an expansion has another shape or type")
+	}
+	checkInside(dst)
+	if dst.Len() > 0 {
+		s.expandRows(dst, w)
+	}
+	dst.Buf.Changed()
+}
+
+func checkActivations(dst, x kernels.Mat) {
+	if dst.DType() != kernels.F32 || x.DType() != kernels.F32 {
+		panic("cpu: activations of a matrix product are not F32")
+	}
+	checkInside(dst)
+	checkInside(x)
+}
+
+// checkSparse guards the kernels against a weight whose parts leave their buffers, as far as that shows without reading
+// the mask.
+func checkSparse(w kernels.Sparse) {
+	if !w.Consistent() {
+		panic("cpu: parts of a sparse weight do not fit together")
+	}
+	checkInside(w.Mask)
+	checkInside(w.Values)
+	checkInside(w.Offsets)
+}
+
+// denseTypes are buffers without memory, for views that stand for expanded weights.
+var denseTypes = map[kernels.DType]*kernels.Buffer{
+	kernels.F32: {DType: kernels.F32}, kernels.BF16: {DType: kernels.BF16}, kernels.F16: {DType: kernels.F16},
+}
+
+// denseLike has the shape and type of the expanded weight, but no memory.
+func denseLike(w kernels.Sparse) kernels.Mat {
+	return kernels.Mat{Buf: denseTypes[w.DType()], Rows: w.Rows(), Cols: w.Cols, Stride: w.Cols}
+}
+
+// scratch is memory for expanded elements of every type.
+type scratch struct {
+	buffers [kernels.F16 + 1]*kernels.Buffer
+}
+
+// mat is a rows×cols matrix of the scratch memory, its contents left over from the last use.
+func (s *scratch) mat(t kernels.DType, rows, cols int) kernels.Mat {
+	if b := s.buffers[t]; b == nil || b.Len < rows*cols {
+		s.buffers[t] = kernels.NewHost(t, rows*cols)
+	}
+	s.buffers[t].Changed()
+	return kernels.MatOf(s.buffers[t], rows, cols)
+}
+
+// sparseBlock is how many bytes of a weight are expanded at a time for a product of many rows, about: few enough for a
+// processor's last cache, and enough to make up for packing x again for every block.
+const sparseBlock = 16 << 20
+
+var sparseBlocks = sync.Pool{New: func() any { return new(scratch) }}
+
+// manyRows expands blocks of the weight and multiplies each.
+func (s *sparseOps) manyRows(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
+	memory := sparseBlocks.Get().(*scratch)
+	defer sparseBlocks.Put(memory)
+	per := evenBlock(w.Rows(), max(pieceCols, sparseBlock/(w.Cols*w.DType().Size())), 32)
+	for lo := 0; lo < w.Rows(); lo += per {
+		hi := min(w.Rows(), lo+per)
+		dense := memory.mat(w.DType(), hi-lo, w.Cols)
+		s.expandRows(dense, w.RowRange(lo, hi))
+		part := o
+		if !o.Bias.IsZero() {
+			part.Bias = o.Bias.ColRange(lo, hi)
+		}
+		s.nt(dst.ColRange(lo, hi), x, dense, part)
+	}
+}
+
+// rowOffset is how many stored elements lie before row i.
+func rowOffset(w kernels.Sparse, i int) int {
+	n := w.Offsets.Buf.I64()[w.Offsets.Off+i]
+	if n < 0 || n > int64(w.Values.Cols) {
+		panic("cpu: row offset of a sparse weight is outside its elements")
+	}
+	return int(n)
+}
+
+// valuesAt is the address of stored element i; of the first where i is the one after the last, which nobody reads.
+func valuesAt(w kernels.Sparse, i int) unsafe.Pointer {
+	p := unsafe.Pointer(unsafe.SliceData(w.Values.Buf.Bytes()))
+	if i >= w.Values.Cols {
+		return p
+	}
+	return unsafe.Add(p, (w.Values.Off+i)*w.DType().Size())
+}

@@ -1,0 +1,133 @@
+package cpu
+
+import (
+	"math/bits"
+	"sync"
+	"unsafe"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// expanders are the kernels that expand parts of rows; nil ones stand for Go.
+type expanders struct {
+	words, doubles func(*expandArgs) // elements of 16 and 32 bits
+	lanes          int               // columns in a group, a multiple of 8
+	slack          int               // bytes that a kernel may read beyond the last stored element that it needs
+}
+
+// expandArgs are the operands of an expander: groups groups of columns, from the first bit of mask, go to dst, with their
+// stored elements taken from values on, and values moves on to the first that was not taken. The assembly knows the offsets.
+type expandArgs struct {
+	dst, values, mask unsafe.Pointer
+	groups            int
+	table             unsafe.Pointer // *wordTable or *doubleTable
+}
+
+// expandBytes is how much one piece of work of an expansion writes, about.
+const expandBytes = 256 << 10
+
+// expandRows writes all elements of w to dst.
+func (s *sparseOps) expandRows(dst kernels.Mat, w kernels.Sparse) {
+	per := max(1, expandBytes/(w.Cols*w.DType().Size()))
+	s.d.parallel(pieces(w.Rows(), per), func(piece int) {
+		e := expanderPool.Get().(*expander)
+		e.start(s.expanders, w)
+		for i := piece * per; i < min(w.Rows(), (piece+1)*per); i++ {
+			e.row(dst, i, i, 0, w.Cols, rowOffset(w, i))
+		}
+		e.stop()
+	})
+}
+
+// expander expands parts of rows of one weight.
+type expander struct {
+	kernels expanders
+	w       kernels.Sparse
+	run     func(*expandArgs) // kernel for the element type
+	args    expandArgs
+}
+
+func (e *expander) start(k expanders, w kernels.Sparse) {
+	e.kernels, e.w, e.run = k, w, k.words
+	e.args.table = unsafe.Pointer(&wordTable)
+	if w.DType() == kernels.F32 {
+		e.run, e.args.table = k.doubles, unsafe.Pointer(&doubleTable)
+	}
+}
+
+// row writes columns [j, end) of row i of the weight to row r of dst, with next the place of the first stored element
+// there, and returns the place after the last. j is a multiple of 8.
+func (e *expander) row(dst kernels.Mat, r, i, j, end, next int) int {
+	mask := e.w.Mask.RowU8(i)[j/8 : (end+7)/8]
+	size, done := e.w.DType().Size(), 0
+	if groups := e.groups(end-j, next); groups > 0 {
+		a := &e.args
+		a.dst, a.values, a.mask, a.groups = address(dst, r, 0), valuesAt(e.w, next), unsafe.Pointer(&mask[0]), groups
+		from := uintptr(a.values)
+		e.run(a)
+		next += int(uintptr(a.values)-from) / size
+		done = groups * e.kernels.lanes
+	}
+	if done == end-j {
+		return next
+	}
+	rest := mask[done/8:]
+	if e.w.DType() == kernels.F32 {
+		return next + expandGo(dst.RowF32(r)[done:end-j], e.w.Values.RowF32(0)[next:], rest)
+	}
+	return next + expandGo(dst.RowU16(r)[done:end-j], e.w.Values.RowU16(0)[next:], rest)
+}
+
+// groups is how many groups of n columns the kernel may take, with next the place of the first stored element.
+func (e *expander) groups(n, next int) int {
+	if e.run == nil || next >= e.w.Values.Cols {
+		return 0
+	}
+	if e.kernels.slack > 0 {
+		n = min(n, e.w.Values.Cols-next-e.kernels.slack/e.w.DType().Size())
+	}
+	return max(0, n) / e.kernels.lanes
+}
+
+// expandGo is the expansion in Go. It returns how many stored elements it took.
+func expandGo[T uint16 | float32](dst, values []T, mask []uint8) (n int) {
+	clear(dst)
+	for k, m := range mask {
+		for d := dst[8*k:]; m != 0; m &= m - 1 {
+			d[bits.TrailingZeros8(m)] = values[n]
+			n++
+		}
+	}
+	return n
+}
+
+func (e *expander) stop() {
+	e.w, e.args = kernels.Sparse{}, expandArgs{}
+	expanderPool.Put(e)
+}
+
+var expanderPool = sync.Pool{New: func() any { return new(expander) }}
+
+// wordTable holds for every byte of a mask how VPSHUFB brings 16-bit elements to their lanes; doubleTable which of 8 32-bit
+// elements goes to every lane, or 255 for none.
+var (
+	wordTable   = makeTable(func(row *[16]uint8, lane, from int) { row[2*lane], row[2*lane+1] = uint8(2*from), uint8(2*from+1) })
+	doubleTable = makeTable(func(row *[16]uint8, lane, from int) { row[lane] = uint8(from) })
+)
+
+// makeTable fills a row for every byte of a mask with 255, and calls set for every lane with a stored element.
+func makeTable(set func(row *[16]uint8, lane, from int)) (table [256][16]uint8) {
+	for m := range table {
+		for i := range table[m] {
+			table[m][i] = 255
+		}
+		from := 0
+		for lane := range 8 {
+			if m>>lane&1 == 1 {
+				set(&table[m], lane, from)
+				from++
+			}
+		}
+	}
+	return table
+}
