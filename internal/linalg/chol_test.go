@@ -93,7 +93,7 @@ func BenchmarkInverseFactor(b *testing.B) {
 			for i := range n {
 				h.Set(i, i, 3*float64(n))
 			}
-			w := New(n, n)
+			w := newSpaced(n, n)
 			cpu := cpuSeconds()
 			for b.Loop() {
 				w.Copy(h)

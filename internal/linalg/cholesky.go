@@ -56,27 +56,13 @@ func (s Solver) cholesky(a Matrix, upper bool, row int) error {
 	if upper {
 		off := a.Sub(0, h, h, n)
 		s.triSolve(first, off, Triangle{Upper: true, Trans: true})
-		s.rankUpdateTrans(second, off)
+		s.rankUpdate(second, off, above, true)
 	} else {
 		off := a.Sub(h, n, 0, h)
 		s.triSolve(first, off, Triangle{Trans: true, Right: true})
-		s.rankUpdate(second, off, false)
+		s.rankUpdate(second, off, below, false)
 	}
 	return s.cholesky(second, upper, row+h)
-}
-
-// rankUpdateTrans subtracts bᵀ·b from the upper triangle of c.
-func (s Solver) rankUpdateTrans(c, b Matrix) {
-	n := c.Rows
-	if n <= triSquare {
-		s.rankUpdate(c, b.T(), true)
-		return
-	}
-	h := half(n)
-	b1, b2 := b.split(h, true)
-	s.rankUpdateTrans(c.Sub(0, h, 0, h), b1)
-	s.Mul(c.Sub(0, h, h, n), b1, b2, Product{TransA: true, Minus: true, Accumulate: true})
-	s.rankUpdateTrans(c.Sub(h, n, h, n), b2)
 }
 
 func choleskyBase(a Matrix, upper bool, row int) error {
@@ -155,14 +141,20 @@ func (s Solver) inverseFactor(h Matrix, row int) error {
 	if err := s.inverseFactor(c, row+m); err != nil {
 		return err
 	}
-	s.triMul(c, b, Triangle{Upper: true, Trans: true, Right: true})
-	s.rankUpdate(a, b, true)
+	buf := scratch(m * (n - m))
+	v := Of(*buf, m, n-m)
+	s.triMulInto(v, c, b, Triangle{Upper: true, Trans: true, Right: true}, false)
+	s.rankUpdate(a, v, above, false)
+	s.triMulInto(b, c, v, Triangle{Upper: true, Right: true}, false)
+	packed.Put(buf)
 	if err := s.inverseFactor(a, row); err != nil {
 		return err
 	}
-	s.triMul(c, b, Triangle{Upper: true, Right: true})
-	s.triMul(a, b, Triangle{Upper: true})
-	b.negate()
+	buf = scratch(m * (n - m))
+	v = Of(*buf, m, n-m)
+	v.Copy(b)
+	s.triMulInto(b, a, v, Triangle{Upper: true}, true)
+	packed.Put(buf)
 	return nil
 }
 

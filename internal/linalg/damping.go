@@ -74,7 +74,7 @@ func (s Solver) DampedInverseFactor(dst, h kernels.Mat, share float64) (Damping,
 	if h.Rows != h.Cols || dst.Rows != h.Rows || dst.Cols != h.Cols {
 		panic("linalg: matrix is not square")
 	}
-	work := New(h.Rows, h.Rows)
+	work := newSpaced(h.Rows, h.Rows)
 	d, err := s.Damped(work, share, func(w Matrix) { fillUpper(w, h) }, s.InverseFactor)
 	if err == nil {
 		work.ToF32(dst)

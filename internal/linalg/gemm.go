@@ -21,19 +21,23 @@ func (s Solver) Mul(dst, a, b Matrix, o Product) {
 	if k != kb || dst.Rows != m || dst.Cols != n {
 		panic("linalg: product of matrices whose shapes do not fit")
 	}
-	if !o.Accumulate {
-		dst.Zero()
-	}
-	if m == 0 || n == 0 || k == 0 {
-		return
-	}
 	if m*n*k <= smallProduct {
+		if !o.Accumulate {
+			dst.Zero()
+		}
 		mulSmall(dst, x, y, k, o.Minus)
 		return
 	}
-	for j := 0; j < n; j += stripCols {
-		p := product{dst: dst.Sub(0, m, j, min(n, j+stripCols)), a: x, b: y.cols(j, min(n, j+stripCols)), minus: o.Minus}
-		p.run(s, k)
+	s.run(product{dst: dst, a: x, b: y, minus: o.Minus, overwrite: !o.Accumulate}, k)
+}
+
+// run computes a product that is not small, in strips whose packed right operand does not grow without bound.
+func (s Solver) run(p product, k int) {
+	dst, b := p.dst, p.b
+	for p.left0 = 0; p.left0 < dst.Cols; p.left0 += stripCols {
+		end := min(dst.Cols, p.left0+stripCols)
+		p.dst, p.b = dst.Sub(0, dst.Rows, p.left0, end), b.cols(p.left0, end)
+		p.strip(s, k)
 	}
 }
 
@@ -97,13 +101,25 @@ func mulSmall(dst Matrix, a, b operand, k int, minus bool) {
 	}
 }
 
-// product is one strip in progress.
+// shape says which elements of a matrix take part.
+type shape uint8
+
+const (
+	everything shape = iota
+	below            // on and below the diagonal
+	above            // on and above it
+)
+
+// product is one strip in progress. Shapes are those of the operands as the product sees them, transposed or not; what is
+// outside a shape is neither read nor, in dst, written.
 type product struct {
-	dst         Matrix
-	a, b        operand
-	minus       bool
-	left, right *[]float64
-	k0, kc      int // block of the inner size that is packed
+	dst                      Matrix
+	a, b                     operand
+	minus, overwrite         bool
+	aShape, bShape, dstShape shape
+	left0                    int // column of the whole product at which the strip starts
+	left, right              *[]float64
+	k0, kc                   int // block of the inner size that is packed
 }
 
 var packed = sync.Pool{New: func() any { return new([]float64) }}
@@ -118,7 +134,7 @@ func scratch(n int) *[]float64 {
 	return p
 }
 
-func (p *product) run(s Solver, k int) {
+func (p *product) strip(s Solver, k int) {
 	m, n := p.dst.Rows, p.dst.Cols
 	rows, cols := roundUp(m, kernel.rows), roundUp(n, kernel.cols)
 	blocks := pieces(k, blockDepth)
@@ -145,51 +161,95 @@ func (p *product) run(s Solver, k int) {
 
 // packLeft packs panels [lo, hi) of rows of a as [k][rows], negated for a subtraction.
 func (p *product) packLeft(lo, hi int) {
-	for q := lo; q < hi; q++ {
-		panel := (*p.left)[q*kernel.rows*p.kc:][:kernel.rows*p.kc]
-		packPanel(panel, p.a, q*kernel.rows, kernel.rows, p.k0, p.kc)
-		if p.minus {
-			for i, v := range panel {
-				panel[i] = -v
-			}
+	panels := (*p.left)[lo*kernel.rows*p.kc : hi*kernel.rows*p.kc]
+	p.packPanels(panels, p.a, p.aShape, lo*kernel.rows, kernel.rows, lo*kernel.rows)
+	if p.minus {
+		for i, v := range panels {
+			panels[i] = -v
 		}
 	}
 }
 
 // packRight packs panels [lo, hi) of columns of b as [k][cols].
 func (p *product) packRight(lo, hi int) {
-	turned := operand{p.b.Matrix, !p.b.trans}
-	for q := lo; q < hi; q++ {
-		packPanel((*p.right)[q*kernel.cols*p.kc:][:kernel.cols*p.kc], turned, q*kernel.cols, kernel.cols, p.k0, p.kc)
+	panels := (*p.right)[lo*kernel.cols*p.kc : hi*kernel.cols*p.kc]
+	p.packPanels(panels, operand{p.b.Matrix, !p.b.trans}, p.bShape.turned(), lo*kernel.cols, kernel.cols, p.left0+lo*kernel.cols)
+}
+
+// packPanels packs rows of o from row r on, whose number in the whole product is first, into panels of the given width, with
+// zeros after the last row and outside the shape.
+func (p *product) packPanels(dst []float64, o operand, s shape, r, width, first int) {
+	rows, _ := o.size()
+	rows = min(rows-r, len(dst)/p.kc)
+	if o.trans {
+		p.packColumns(dst, o, r, rows, width)
+	}
+	for i := 0; i*p.kc < len(dst); i += width {
+		panel := dst[i*p.kc:][:width*p.kc]
+		if !o.trans {
+			packPanel(panel, o.Sub(r+min(i, rows), r+min(i+width, rows), p.k0, p.k0+p.kc), width)
+		}
+		p.mask(panel, s, first+i, width)
 	}
 }
 
-// packPanel writes width rows of o from row r, columns [k0, k0+kc), as [kc][width], with zeros after the last row.
-func packPanel(dst []float64, o operand, r, width, k0, kc int) {
-	rows, _ := o.size()
-	rows = min(width, rows-r)
-	if o.trans {
-		for q := range kc {
-			d := dst[q*width:][:width]
-			copy(d, o.Data[(k0+q)*o.Stride+r:][:rows])
-			clear(d[rows:])
+// packColumns reads a transposed operand as it lies in memory, all panels side by side.
+func (p *product) packColumns(dst []float64, o operand, r, rows, width int) {
+	for q := range p.kc {
+		src := o.Data[(p.k0+q)*o.Stride+r:][:rows]
+		for i := 0; i*p.kc < len(dst); i += width {
+			d := dst[i*p.kc+q*width:][:width]
+			n := copy(d, src[min(i, rows):])
+			clear(d[n:])
 		}
+	}
+}
+
+// turned is the shape of the transpose.
+func (s shape) turned() shape {
+	return [...]shape{everything: everything, below: above, above: below}[s]
+}
+
+// depths returns the part [lo, hi) of the inner block that rows [r, r+width) of a shape can have elements in.
+func (p *product) depths(s shape, r, width int) (lo, hi int) {
+	lo, hi = 0, p.kc
+	switch s {
+	case below:
+		hi = min(hi, r+width-p.k0)
+	case above:
+		lo = max(lo, r-p.k0)
+	}
+	return lo, max(lo, hi)
+}
+
+// mask zeroes what a packed panel of rows [r, r+width) holds outside its shape, as far as depths does not cut it off.
+func (p *product) mask(panel []float64, s shape, r, width int) {
+	if s == everything {
 		return
 	}
-	i := 0
-	for ; i+4 <= rows; i += 4 {
-		r0, r1 := o.Data[(r+i)*o.Stride+k0:][:kc], o.Data[(r+i+1)*o.Stride+k0:][:kc]
-		r2, r3 := o.Data[(r+i+2)*o.Stride+k0:][:kc], o.Data[(r+i+3)*o.Stride+k0:][:kc]
-		for q := range kc {
-			d := (*[4]float64)(dst[q*width+i:])
-			d[0], d[1], d[2], d[3] = r0[q], r1[q], r2[q], r3[q]
+	lo, hi := p.depths(s, r, width)
+	for q := lo; q < hi; q++ {
+		row, at := panel[q*width:][:width], p.k0+q-r // element at of the row is on the diagonal
+		switch {
+		case s == below && at > 0:
+			clear(row[:min(width, at)])
+		case s == above && at < width-1:
+			clear(row[max(0, at+1):])
 		}
 	}
+}
+
+// packPanel writes the rows of a, at most width, as [k][width], with zeros after the last row.
+func packPanel(dst []float64, a Matrix, width int) {
+	i, k := 0, len(dst)/width
+	for ; i+4 <= a.Rows; i += 4 {
+		kernel.turn(dst[i:], width, a.Data[i*a.Stride:], a.Stride, k)
+	}
 	for ; i < width; i++ {
-		for q := range kc {
+		for q := range k {
 			dst[q*width+i] = 0
-			if i < rows {
-				dst[q*width+i] = o.Data[(r+i)*o.Stride+k0+q]
+			if i < a.Rows {
+				dst[q*width+i] = a.Data[i*a.Stride+q]
 			}
 		}
 	}
@@ -197,29 +257,65 @@ func packPanel(dst []float64, o operand, r, width, k0, kc int) {
 
 // multiply computes the piece of dst that starts at (i0, j0).
 func (p *product) multiply(i0, j0 int) {
-	var edge [maxTile]float64
+	if p.overwrite && p.k0 == 0 {
+		p.dst.Sub(i0, min(i0+pieceRows, p.dst.Rows), j0, min(j0+pieceCols, p.dst.Cols)).Zero()
+	}
+	st := stages.Get().(*stage)
+	defer stages.Put(st)
 	for j := j0; j < min(j0+pieceCols, p.dst.Cols); j += kernel.cols {
+		lo, hi := p.depths(p.bShape.turned(), p.left0+j, kernel.cols)
 		for i := i0; i < min(i0+pieceRows, p.dst.Rows); i += kernel.rows {
-			t := tileArgs{a: unsafe.Pointer(&(*p.left)[i*p.kc]), b: unsafe.Pointer(&(*p.right)[j*p.kc]), k: p.kc}
-			if i+kernel.rows <= p.dst.Rows && j+kernel.cols <= p.dst.Cols {
-				t.c, t.ldc = unsafe.Pointer(&p.dst.Data[i*p.dst.Stride+j]), p.dst.Stride*8
-				kernel.tile(&t)
-				continue
+			from, to := p.depths(p.aShape, i, kernel.rows)
+			if from, to = max(from, lo), min(to, hi); from < to {
+				p.tile(st, i, j, from, to)
 			}
-			clear(edge[:])
-			t.c, t.ldc = unsafe.Pointer(&edge), kernel.cols*8
-			kernel.tile(&t)
-			p.addEdge(&edge, i, j)
 		}
 	}
 }
 
-// addEdge adds what of a tile lies inside dst.
+// stage is what one piece of work gives its kernel.
+type stage struct {
+	args tileArgs
+	edge [maxTile]float64
+}
+
+var stages = sync.Pool{New: func() any { return new(stage) }}
+
+// tile adds to the tile of dst at (i, j) what part [lo, hi) of the inner block gives.
+func (p *product) tile(st *stage, i, j, lo, hi int) {
+	first := p.left0 + j - i - kernel.rows + 1 // least column minus row in the tile
+	last := p.left0 + j - i + kernel.cols - 1  // and largest
+	if p.dstShape == below && first > 0 || p.dstShape == above && last < 0 {
+		return
+	}
+	t := &st.args
+	t.a, t.b = unsafe.Pointer(&(*p.left)[i*p.kc+lo*kernel.rows]), unsafe.Pointer(&(*p.right)[j*p.kc+lo*kernel.cols])
+	t.k = hi - lo
+	inside := i+kernel.rows <= p.dst.Rows && j+kernel.cols <= p.dst.Cols
+	if inside && (p.dstShape == everything || p.dstShape == below && last <= 0 || p.dstShape == above && first >= 0) {
+		t.c, t.ldc = unsafe.Pointer(&p.dst.Data[i*p.dst.Stride+j]), p.dst.Stride*8
+		kernel.tile(t)
+		return
+	}
+	st.edge = [maxTile]float64{}
+	t.c, t.ldc = unsafe.Pointer(&st.edge), kernel.cols*8
+	kernel.tile(t)
+	p.addEdge(&st.edge, i, j)
+}
+
+// addEdge adds what of a tile lies inside dst and its shape.
 func (p *product) addEdge(tile *[maxTile]float64, i, j int) {
 	for r := range min(kernel.rows, p.dst.Rows-i) {
-		row := p.dst.Row(i + r)[j:min(j+kernel.cols, p.dst.Cols)]
-		for c := range row {
-			row[c] += tile[r*kernel.cols+c]
+		lo, hi := j, min(j+kernel.cols, p.dst.Cols)
+		switch p.dstShape {
+		case below:
+			hi = min(hi, i+r-p.left0+1)
+		case above:
+			lo = max(lo, i+r-p.left0)
+		}
+		row := p.dst.Row(i + r)
+		for c := lo; c < hi; c++ {
+			row[c] += tile[r*kernel.cols+c-j]
 		}
 	}
 }

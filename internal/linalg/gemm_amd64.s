@@ -250,3 +250,46 @@ turn:
 turned:
 	VZEROUPPER
 	RET
+
+// func turnAVX2(dst, src *float64, k, stride, pitch int)
+//
+// dst[q·pitch+i] = src[i·stride+q] for 4 rows i and k columns q, a multiple of 4; stride and pitch are in bytes.
+TEXT ·turnAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ k+16(FP), CX
+	MOVQ stride+24(FP), R8
+	MOVQ pitch+32(FP), R9
+	LEAQ (SI)(R8*2), DX
+	SHRQ $2, CX
+	JZ   square
+
+rows4:
+	VMOVUPD    (SI), Y0
+	VMOVUPD    (SI)(R8*1), Y1
+	VMOVUPD    (DX), Y2
+	VMOVUPD    (DX)(R8*1), Y3
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVUPD    Y0, (DI)
+	ADDQ       R9, DI
+	VMOVUPD    Y1, (DI)
+	ADDQ       R9, DI
+	VMOVUPD    Y2, (DI)
+	ADDQ       R9, DI
+	VMOVUPD    Y3, (DI)
+	ADDQ       R9, DI
+	ADDQ       $32, SI
+	ADDQ       $32, DX
+	DECQ       CX
+	JNZ        rows4
+
+square:
+	VZEROUPPER
+	RET

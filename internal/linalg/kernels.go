@@ -10,6 +10,9 @@ type kernelSet struct {
 	dot        func(x, y []float64) float64
 	axpy       func(y []float64, alpha float64, x []float64) // y += alpha·x
 	rotate     func(x, y []float64, c, s float64)            // x, y = c·x + s·y, c·y - s·x
+
+	// turn writes dst[q·pitch+i] = src[i·stride+q] for 4 rows i and k columns q.
+	turn func(dst []float64, pitch int, src []float64, stride, k int)
 }
 
 // maxTile bounds the elements of a tile.
@@ -24,7 +27,7 @@ type tileArgs struct {
 
 // portable is the set in plain Go.
 var portable = kernelSet{
-	name: "portable", rows: 4, cols: 4, tile: tilePortable, dot: dotPortable, axpy: axpyPortable, rotate: rotatePortable,
+	name: "portable", rows: 4, cols: 4, tile: tilePortable, dot: dotPortable, axpy: axpyPortable, rotate: rotatePortable, turn: turnPortable,
 }
 
 func tilePortable(t *tileArgs) {
@@ -80,5 +83,13 @@ func rotatePortable(x, y []float64, c, s float64) {
 	for i, a := range x {
 		b := y[i]
 		x[i], y[i] = c*a+s*b, c*b-s*a
+	}
+}
+
+func turnPortable(dst []float64, pitch int, src []float64, stride, k int) {
+	r0, r1, r2, r3 := src[:k], src[stride:][:k], src[2*stride:][:k], src[3*stride:][:k]
+	for q := range k {
+		d := (*[4]float64)(dst[q*pitch:])
+		d[0], d[1], d[2], d[3] = r0[q], r1[q], r2[q], r3[q]
 	}
 }

@@ -23,6 +23,9 @@ func dotAVX2(x, y *float64, n int) float64
 func axpyAVX2(y, x *float64, n int, alpha float64)
 
 //go:noescape
+func turnAVX2(dst, src *float64, k, stride, pitch int)
+
+//go:noescape
 func rotateAVX2(x, y *float64, n int, c, s float64)
 
 // kernel is the best set of kernels that the processor has, less what the environment variable COMPRESS_CPU_DISABLE
@@ -41,7 +44,7 @@ func chooseKernels(disabled string) kernelSet {
 	if !cpu.X86.HasAVX2 || !cpu.X86.HasFMA || off("avx2") {
 		return portable
 	}
-	k := kernelSet{name: "avx2", rows: 4, cols: 12, tile: tileAVX2, dot: dotWide, axpy: axpyWide, rotate: rotateWide}
+	k := kernelSet{name: "avx2", rows: 4, cols: 12, tile: tileAVX2, dot: dotWide, axpy: axpyWide, rotate: rotateWide, turn: turnWide}
 	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && !off("avx512") {
 		k.name, k.rows, k.cols, k.tile = "avx512", 8, 24, tileAVX512
 	}
@@ -79,4 +82,14 @@ func rotateWide(x, y []float64, c, s float64) {
 		rotateAVX2(unsafe.SliceData(x), unsafe.SliceData(y), n, c, s)
 	}
 	rotatePortable(x[n:], y[n:], c, s)
+}
+
+func turnWide(dst []float64, pitch int, src []float64, stride, k int) {
+	n := k &^ 3
+	if n > 0 {
+		turnAVX2(unsafe.SliceData(dst), unsafe.SliceData(src), n, stride*8, pitch*8)
+	}
+	if n < k {
+		turnPortable(dst[n*pitch:], pitch, src[n:], stride, k-n)
+	}
 }

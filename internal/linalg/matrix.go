@@ -23,6 +23,15 @@ func New(rows, cols int) Matrix {
 	return Matrix{rows, cols, cols, make([]float64, rows*cols)}
 }
 
+// newSpaced is New for large scratch matrices: rows do not compete for the same cache lines.
+func newSpaced(rows, cols int) Matrix {
+	stride := roundUp(cols, 8)
+	if stride%256 == 0 {
+		stride += 8
+	}
+	return Matrix{rows, cols, stride, make([]float64, rows*stride)}
+}
+
 // Identity returns the n×n identity.
 func Identity(n int) Matrix {
 	a := New(n, n)

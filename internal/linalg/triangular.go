@@ -7,11 +7,8 @@ type Triangle struct {
 	Right bool // the factor stands on the right: X·op(T) = B instead of op(T)·X = B
 }
 
-// Blocks of triangular work: the base is done element by element, everything else by products.
-const (
-	triBase   = 32 // solves, factors and inverses
-	triSquare = 96 // products of triangles, whose zeros are multiplied too
-)
+// triBase is the size up to which triangles are solved, factored and inverted element by element; everything else is products.
+const triBase = 32
 
 // TriSolve overwrites b with the solution X of op(T)·X = b, or of X·op(T) = b with [Triangle.Right]. The error wraps
 // [ErrSingular] and names the first zero of the diagonal; b is then unchanged.
@@ -194,23 +191,20 @@ func (s Solver) triInverse(t Matrix, upper bool) {
 	s.triInverse(c, upper)
 	if upper {
 		b := t.Sub(0, h, h, n)
-		s.triMul(c, b, Triangle{Upper: true, Right: true})
-		s.triMul(a, b, Triangle{Upper: true})
-		b.negate()
+		s.triSandwich(b, a, c, upper)
 		return
 	}
 	b := t.Sub(h, n, 0, h)
-	s.triMul(a, b, Triangle{Right: true})
-	s.triMul(c, b, Triangle{})
-	b.negate()
+	s.triSandwich(b, c, a, upper)
 }
 
-func (a Matrix) negate() {
-	for i := range a.Rows {
-		for j := range a.Row(i) {
-			a.Data[i*a.Stride+j] = -a.Data[i*a.Stride+j]
-		}
-	}
+// triSandwich overwrites b with -x·b·y, for triangles x and y.
+func (s Solver) triSandwich(b, x, y Matrix, upper bool) {
+	buf := scratch(b.Rows * b.Cols)
+	between := Of(*buf, b.Rows, b.Cols)
+	s.triMulInto(between, y, b, Triangle{Upper: upper, Right: true}, false)
+	s.triMulInto(b, x, between, Triangle{Upper: upper}, true)
+	packed.Put(buf)
 }
 
 // invertBase inverts a small triangle in place, row by row.
@@ -242,75 +236,39 @@ func invertBase(t Matrix, upper bool) {
 
 // triMul overwrites b with op(T)·b, or with b·op(T).
 func (s Solver) triMul(t, b Matrix, o Triangle) {
-	n := t.Rows
-	if n == 0 || b.Rows == 0 || b.Cols == 0 {
-		return
-	}
-	if n <= triSquare {
-		s.triMulBase(t, b, o)
-		return
-	}
-	h := half(n)
-	first, second := t.Sub(0, h, 0, h), t.Sub(h, n, h, n)
-	off := t.Sub(h, n, 0, h)
-	if o.Upper {
-		off = t.Sub(0, h, h, n)
-	}
-	b1, b2 := b.split(h, o.Right)
-	if o.lowerFirst() { // what is needed of the other half must not be overwritten yet
-		first, second, b1, b2 = second, first, b2, b1
-	}
-	s.triMul(first, b1, o)
-	if o.Right {
-		s.Mul(b1, b2, off, Product{TransB: o.Trans, Accumulate: true})
-	} else {
-		s.Mul(b1, off, b2, Product{TransA: o.Trans, Accumulate: true})
-	}
-	s.triMul(second, b2, o)
-}
-
-func (s Solver) triMulBase(t, b Matrix, o Triangle) {
-	buf, in := scratch(t.Rows*t.Rows), scratch(b.Rows*b.Cols)
-	defer packed.Put(buf)
-	defer packed.Put(in)
-	clear(*buf)
-	full, x := Of(*buf, t.Rows, t.Rows), Of(*in, b.Rows, b.Cols)
-	copyTriangle(full, t, o.Upper)
+	buf := scratch(b.Rows * b.Cols)
+	x := Of(*buf, b.Rows, b.Cols)
 	x.Copy(b)
-	if o.Right {
-		s.Mul(b, x, full, Product{TransB: o.Trans})
-	} else {
-		s.Mul(b, full, x, Product{TransA: o.Trans})
-	}
+	s.triMulInto(b, t, x, o, false)
+	packed.Put(buf)
 }
 
-// rankUpdate subtracts b·bᵀ from the named triangle of c.
-func (s Solver) rankUpdate(c, b Matrix, upper bool) {
-	n := c.Rows
-	if n <= triSquare {
-		buf := scratch(n * n)
-		defer packed.Put(buf)
-		full := Of(*buf, n, n)
-		s.Mul(full, b, b, Product{TransB: true})
-		for i := range n {
-			lo, hi := 0, i+1
-			if upper {
-				lo, hi = i, n
-			}
-			row := c.Row(i)
-			for j := lo; j < hi; j++ {
-				row[j] -= full.Data[i*n+j]
-			}
-		}
+// triMulInto writes op(T)·b, or b·op(T), or its negative, to dst.
+func (s Solver) triMulInto(dst, t, b Matrix, o Triangle, minus bool) {
+	if len(b.Data) == 0 {
 		return
 	}
-	h := half(n)
-	b1, b2 := b.split(h, false)
-	s.rankUpdate(c.Sub(0, h, 0, h), b1, upper)
-	if upper {
-		s.Mul(c.Sub(0, h, h, n), b1, b2, Product{TransB: true, Minus: true, Accumulate: true})
-	} else {
-		s.Mul(c.Sub(h, n, 0, h), b2, b1, Product{TransB: true, Minus: true, Accumulate: true})
+	used := below
+	if o.Upper != o.Trans {
+		used = above
 	}
-	s.rankUpdate(c.Sub(h, n, h, n), b2, upper)
+	p := product{dst: dst, minus: minus, overwrite: true}
+	if o.Right {
+		p.a, p.b, p.bShape = operand{b, false}, operand{t, o.Trans}, used
+	} else {
+		p.a, p.aShape, p.b = operand{t, o.Trans}, used, operand{b, false}
+	}
+	s.run(p, t.Rows)
+}
+
+// rankUpdate subtracts b·bᵀ, or bᵀ·b with trans, from the part of c that has the given shape.
+func (s Solver) rankUpdate(c, b Matrix, part shape, trans bool) {
+	if len(b.Data) == 0 {
+		return
+	}
+	k := b.Cols
+	if trans {
+		k = b.Rows
+	}
+	s.run(product{dst: c, a: operand{b, trans}, b: operand{b, !trans}, minus: true, dstShape: part}, k)
 }
