@@ -1,12 +1,16 @@
 package gp
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/modelcompress/compress/gp/internal/random"
+)
 
 // tournament draws members with replacement; the best wins.
-func (s *search) tournament(r *random) *Expr {
-	win := r.below(len(s.population))
+func (s *search) tournament(r *random.Stream) *Expr {
+	win := r.Below(len(s.population))
 	for range s.o.Tournament - 1 {
-		if c := r.below(len(s.population)); s.beats(c, win) {
+		if c := r.Below(len(s.population)); s.beats(c, win) {
 			win = c
 		}
 	}
@@ -28,15 +32,15 @@ func (s *search) beats(a, b int) bool {
 
 // child makes one expression from the population. After some attempts that gave nothing new it changes more, and at last
 // starts afresh.
-func (s *search) child(r *random, attempt int) (e *Expr, origin string) {
+func (s *search) child(r *random.Stream, attempt int) (e *Expr, origin string) {
 	if attempt >= freshAttempts {
-		return s.g.ramped(r, r.below(1<<16)), "random"
+		return s.g.ramped(r, r.Below(1<<16)), "random"
 	}
 	e = s.tournament(r)
-	if r.chance(s.o.Crossover) {
+	if r.Chance(s.o.Crossover) {
 		e, origin = s.crossover(r, e, s.tournament(r)), "crossover"
 	}
-	if r.chance(s.o.Mutation) || origin == "" && attempt > 0 && s.o.Mutation > 0 {
+	if r.Chance(s.o.Mutation) || origin == "" && attempt > 0 && s.o.Mutation > 0 {
 		m, name := s.mutate(r, e)
 		if e = m; origin != "" {
 			origin += "+"
@@ -53,8 +57,8 @@ const (
 
 // node draws a node uniformly or, in compatible mode, as the published code's scan does: a start uniform in 1 to size
 // counts down before every node and stops at 1 or less, which gives the root two chances and the last node none.
-func (s *search) node(r *random, e *Expr) int {
-	n := r.below(e.Size())
+func (s *search) node(r *random.Stream, e *Expr) int {
+	n := r.Below(e.Size())
 	if s.o.Compat {
 		return max(0, n-1)
 	}
@@ -62,13 +66,13 @@ func (s *search) node(r *random, e *Expr) int {
 }
 
 // crossover puts a part of b in the place of a part of a.
-func (s *search) crossover(r *random, a, b *Expr) *Expr {
+func (s *search) crossover(r *random.Stream, a, b *Expr) *Expr {
 	return a.replace(s.node(r, a), b.at(s.node(r, b)))
 }
 
 // mutate changes one place: a new subtree, another symbol of the same arity, or a part of the expression for the whole.
-func (s *search) mutate(r *random, e *Expr) (*Expr, string) {
-	kind := r.below(3)
+func (s *search) mutate(r *random.Stream, e *Expr) (*Expr, string) {
+	kind := r.Below(3)
 	if s.o.Compat {
 		kind = 1
 	}

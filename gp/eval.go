@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/gp/internal/crew"
 	"github.com/modelcompress/compress/gp/internal/lanes"
 	"github.com/modelcompress/compress/kernels"
 )
@@ -341,16 +341,16 @@ func (w *worker) run(row, lo, hi int, out []float32) {
 func (m *machine) emit(dst kernels.Mat, first int) int {
 	var bad atomic.Int64
 	bad.Store(math.MaxInt64)
-	t := tiles(dst.Rows, m.cols)
-	m.parallel(m.final, t.count, func(w *worker, tile int) {
-		for i := tile * t.rows; i < min((tile+1)*t.rows, dst.Rows); i++ {
+	t := crew.Tiles(dst.Rows, m.cols)
+	crew.Run(m.threads, t.Count, func() *worker { return m.worker(m.final) }, func(w *worker, tile int) {
+		for i := tile * t.Rows; i < min((tile+1)*t.Rows, dst.Rows); i++ {
 			w.row(first + i)
 			out := dst.RowF32(i)
 			for lo := 0; lo < m.cols; lo += chunk {
 				hi := min(lo+chunk, m.cols)
 				w.run(first+i, lo, hi, out[lo:hi])
 				if m.finite && !m.l.Finite(out[lo:hi]) {
-					lower(&bad, int64((first+i)*m.cols+lo+nonFinite(out[lo:hi])))
+					crew.Lower(&bad, int64((first+i)*m.cols+lo+nonFinite(out[lo:hi])))
 				}
 			}
 		}
@@ -368,43 +368,4 @@ func nonFinite(x []float32) int {
 		}
 	}
 	return -1
-}
-
-// lower sets v to n where n is less.
-func lower(v *atomic.Int64, n int64) {
-	for old := v.Load(); n < old; old = v.Load() {
-		if v.CompareAndSwap(old, n) {
-			return
-		}
-	}
-}
-
-// tiling cuts rows into pieces of parallel work; it depends on the shape alone.
-type tiling struct{ rows, count int }
-
-const (
-	tileSize = 1 << 15 // elements
-	maxTiles = 128
-)
-
-func tiles(rows, cols int) tiling {
-	n := max(1, tileSize/max(1, cols), (rows+maxTiles-1)/maxTiles)
-	return tiling{n, (rows + n - 1) / n}
-}
-
-// parallel runs f for every tile, each goroutine with a worker of its own.
-func (m *machine) parallel(pl *plan, count int, f func(w *worker, tile int)) {
-	var next atomic.Int64
-	work := func() {
-		w := m.worker(pl)
-		for i := int(next.Add(1)) - 1; i < count; i = int(next.Add(1)) - 1 {
-			f(w, i)
-		}
-	}
-	var wg sync.WaitGroup
-	for range min(m.threads, count) - 1 {
-		wg.Go(work)
-	}
-	work()
-	wg.Wait()
 }

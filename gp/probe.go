@@ -1,12 +1,14 @@
 package gp
 
 import (
-	"encoding/binary"
+	"bytes"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"math"
-	"slices"
 
+	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/gp/internal/ranking"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -26,18 +28,18 @@ const minDistinct = 0.5
 // NewProbe makes a probe of matrices of real layers, small ones: some tens of rows are enough.
 func NewProbe(parts ...Inputs) *Probe { return &Probe{parts, Exec{Threads: 1, Finite: true}} }
 
-// SyntheticProbe makes a probe of 3 matrices of 64×512, 64×512 and 96×172 elements whose weights, gradients and inputs are
+// SyntheticProbe makes a probe of 3 matrices of 16×512, 16×512 and 24×172 elements whose weights, gradients and inputs are
 // distributed as in language models: weights bell-shaped, gradients log-normal with exact zeros, and a few inputs a hundred
 // times as strong as the others.
 func SyntheticProbe(seed uint64) *Probe {
 	var parts []Inputs
-	for n, shape := range [][2]int{{64, 512}, {64, 512}, {96, 172}} {
-		parts = append(parts, synthetic(stream(seed, n), shape[0], shape[1]))
+	for n, shape := range [][2]int{{16, 512}, {16, 512}, {24, 172}} {
+		parts = append(parts, synthetic(random.New(seed, n), shape[0], shape[1]))
 	}
 	return NewProbe(parts...)
 }
 
-func synthetic(r *random, rows, cols int) Inputs {
+func synthetic(r *random.Stream, rows, cols int) Inputs {
 	vector := func(f func() float64) []float32 {
 		v := make([]float32, cols)
 		for j := range v {
@@ -47,22 +49,22 @@ func synthetic(r *random, rows, cols int) Inputs {
 	}
 	in := Inputs{
 		X: vector(func() float64 {
-			x := math.Exp(1.5*r.normal() + 3)
-			if r.chance(0.02) {
+			x := math.Exp(1.5*r.Normal() + 3)
+			if r.Chance(0.02) {
 				x *= 1e4
 			}
 			return x
 		}),
-		Mean: vector(func() float64 { return 0.1 * r.normal() }),
-		Var:  vector(func() float64 { return math.Exp(r.normal() - 1) }),
-		Hess: vector(func() float64 { return math.Exp(1.5*r.normal() + 2) }),
-		Inv:  vector(func() float64 { return math.Exp(r.normal() - 2) }),
+		Mean: vector(func() float64 { return 0.1 * r.Normal() }),
+		Var:  vector(func() float64 { return math.Exp(r.Normal() - 1) }),
+		Hess: vector(func() float64 { return math.Exp(1.5*r.Normal() + 2) }),
+		Inv:  vector(func() float64 { return math.Exp(r.Normal() - 2) }),
 	}
 	w, g := make([]float32, rows*cols), make([]float32, rows*cols)
 	for i := range w {
-		w[i] = float32(0.02 * r.normal() * math.Exp(0.3*r.normal()))
-		g[i] = float32(math.Exp(1.2*r.normal()-3) * math.Sqrt(float64(in.X[i%cols])) / 10)
-		if r.chance(0.001) {
+		w[i] = float32(0.02 * r.Normal() * math.Exp(0.3*r.Normal()))
+		g[i] = float32(math.Exp(1.2*r.Normal()-3) * math.Sqrt(float64(in.X[i%cols])) / 10)
+		if r.Chance(0.001) {
 			g[i] = 0
 		}
 	}
@@ -70,107 +72,62 @@ func synthetic(r *random, rows, cols int) Inputs {
 	return in
 }
 
-// normal draws from the normal distribution (Box and Muller 1958).
-func (r *random) normal() float64 {
-	return math.Sqrt(-2*math.Log(1-r.float())) * math.Cos(2*math.Pi*r.float())
-}
-
 // Fingerprint evaluates an expression on the probe. It returns [ErrNonFinite] or [ErrConstant] where the scores can't rank
-// weights, and the errors of [Compile] and [Program.Eval].
+// weights, [ErrNoWeight] if all rows get the same masks, and the errors of [Compile] and [Program.Eval].
 func (p *Probe) Fingerprint(e *Expr) (Fingerprint, error) {
 	prog, err := Compile(e)
 	if err != nil {
 		return 0, err
 	}
 	h := fnv.New64a()
-	var keys []uint64
 	for _, in := range p.parts {
 		s, err := prog.Scorer(in, p.exec)
 		if err != nil {
 			return 0, err
 		}
-		err = s.Each(0, func(first int, scores kernels.Mat) error {
-			for i := range scores.Rows {
-				row := scores.RowF32(i)
-				keys = rankKeys(keys[:0], row)
-				if n := distinct(keys); float64(n) < minDistinct*float64(len(row)) {
-					return fmt.Errorf("%s: %w: %d values among %d weights of a row", e, ErrConstant, n, len(row))
-				}
-				h.Write(rowMasks(keys, row))
-			}
-			return nil
-		})
-		if err != nil {
+		alike := newRowsAlike()
+		if err := s.Each(0, func(first int, scores kernels.Mat) error {
+			return alike.hash(h, e, first, scores)
+		}); err != nil {
 			return 0, err
+		}
+		if alike.same && s.m.rows > 1 {
+			return 0, fmt.Errorf("%s: %w: it ranks all rows alike", e, ErrNoWeight)
 		}
 	}
 	return Fingerprint(h.Sum64()), nil
 }
 
-// rankKeys appends a row's elements in the order in which they are pruned: keys hold the score's rank above the column.
-func rankKeys(keys []uint64, row []float32) []uint64 {
-	for j, v := range row {
-		keys = append(keys, uint64(rank(v))<<32|uint64(j))
-	}
-	slices.Sort(keys)
-	return keys
+// rowsAlike hashes the masks of rows and watches whether they differ.
+type rowsAlike struct {
+	first, mask   []byte
+	keys, scratch []uint32
+	same          bool
 }
 
-// rank orders as the scores do, -0 with +0 and NaN on top.
-func rank(v float32) uint32 {
-	u := math.Float32bits(v)
-	switch {
-	case v != v:
-		return math.MaxUint32
-	case v == 0:
-		return 1 << 31
-	case u>>31 != 0:
-		return ^u
-	}
-	return u | 1<<31
-}
+func newRowsAlike() *rowsAlike { return &rowsAlike{same: true} }
 
-// distinct counts the different scores among sorted keys.
-func distinct(keys []uint64) (n int) {
-	for i, k := range keys {
-		if i == 0 || k>>32 != keys[i-1]>>32 {
-			n++
-		}
+// hash takes a block of scores. Every fourth row is checked for equal scores.
+func (a *rowsAlike) hash(h io.Writer, e *Expr, first int, scores kernels.Mat) error {
+	if a.keys == nil {
+		a.keys, a.scratch = make([]uint32, scores.Cols), make([]uint32, scores.Cols)
 	}
-	return n
-}
-
-// rowMasks packs the 50 % mask and the 2:4 mask of a row, 1 = pruned.
-func rowMasks(keys []uint64, row []float32) []byte {
-	bytes := make([]byte, 0, len(row)/4+16)
-	mask := make([]uint64, (len(row)+63)/64)
-	for _, k := range keys[:len(keys)/2] {
-		mask[uint32(k)/64] |= 1 << (uint32(k) % 64)
-	}
-	for _, m := range mask {
-		bytes = binary.LittleEndian.AppendUint64(bytes, m)
-	}
-	clear(mask)
-	for lo := 0; lo < len(row); lo += 4 {
-		group := row[lo:min(lo+4, len(row))]
-		for j := range group {
-			if before(group, j) < 2 {
-				mask[(lo+j)/64] |= 1 << ((lo + j) % 64)
+	for i := range scores.Rows {
+		row := scores.RowF32(i)
+		ranking.Keys(a.keys, row)
+		if (first+i)%4 == 0 {
+			if n := ranking.Distinct(a.scratch, a.keys); float64(n) < minDistinct*float64(len(row)) {
+				return fmt.Errorf("%s: %w: %d values among %d weights of a row", e, ErrConstant, n, len(row))
 			}
 		}
-	}
-	for _, m := range mask {
-		bytes = binary.LittleEndian.AppendUint64(bytes, m)
-	}
-	return bytes
-}
-
-// before counts the elements of a group that are pruned before element j.
-func before(group []float32, j int) (n int) {
-	for i, v := range group {
-		if a, b := rank(v), rank(group[j]); a < b || a == b && i < j {
-			n++
+		a.mask = ranking.Quads(ranking.Half(a.mask[:0], a.scratch, a.keys), a.keys)
+		if a.first == nil {
+			a.first = bytes.Clone(a.mask)
+		}
+		a.same = a.same && bytes.Equal(a.first, a.mask)
+		if _, err := h.Write(a.mask); err != nil {
+			return err
 		}
 	}
-	return n
+	return nil
 }

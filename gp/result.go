@@ -3,6 +3,8 @@ package gp
 import (
 	"cmp"
 	"slices"
+
+	"github.com/modelcompress/compress/gp/internal/pareto"
 )
 
 // Individual is an evaluated expression.
@@ -86,44 +88,11 @@ func front(list []Individual) []Individual {
 	return out
 }
 
-// layers ranks members by non-dominated sorting over quality and size: 0 for the front, 1 for the front of the rest, and
-// so on. Within a layer, spread tells how far apart a member's neighbours are (crowding distance, Deb et al. 2002).
+// layers ranks members by size and quality; see [pareto.Layers].
 func layers(list []Individual) (layer []int, spread []float64) {
-	layer, spread = make([]int, len(list)), make([]float64, len(list))
-	left := make([]int, len(list))
-	for i := range left {
-		left[i] = i
+	points := make([]pareto.Point, len(list))
+	for i, m := range list {
+		points[i] = pareto.Point{Size: float64(m.Size), Quality: m.Quality}
 	}
-	bySize := func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[a].Size, list[b].Size), cmp.Compare(list[a].Quality, list[b].Quality), cmp.Compare(list[a].Formula, list[b].Formula))
-	}
-	slices.SortFunc(left, bySize)
-	for n := 0; len(left) > 0; n++ {
-		var here, rest []int
-		for _, i := range left {
-			if len(here) == 0 || list[i].Quality < list[here[len(here)-1]].Quality {
-				layer[i] = n
-				here = append(here, i)
-			} else {
-				rest = append(rest, i)
-			}
-		}
-		crowd(list, here, spread)
-		left = rest
-	}
-	return layer, spread
-}
-
-// crowd sets the spread of the members of one layer, which are in order of size.
-func crowd(list []Individual, here []int, spread []float64) {
-	first, last := list[here[0]], list[here[len(here)-1]]
-	sizes, qualities := float64(last.Size-first.Size), first.Quality-last.Quality
-	for k, i := range here {
-		if k == 0 || k == len(here)-1 {
-			spread[i] = 2
-			continue
-		}
-		a, b := list[here[k-1]], list[here[k+1]]
-		spread[i] = float64(b.Size-a.Size)/sizes + (a.Quality-b.Quality)/qualities
-	}
+	return pareto.Layers(points)
 }

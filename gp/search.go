@@ -8,6 +8,9 @@ import (
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/modelcompress/compress/gp/internal/journal"
+	"github.com/modelcompress/compress/gp/internal/random"
 )
 
 // Search evolves expressions of a grammar towards the lowest fitness. The result is the same for any number of workers, and
@@ -25,11 +28,11 @@ func Search(ctx context.Context, g Grammar, fit Fitness, o Options) (_ *Result, 
 	if s.journal, err = openJournal(g, o); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.journal.close()) }()
+	defer func() { err = errors.Join(err, s.journal.Close()) }()
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
-	if left := s.journal.left(); left > 0 {
+	if left := s.journal.Left(); left > 0 {
 		return nil, fmt.Errorf("%s: %w: %d evaluations more than this search makes", o.Journal, ErrJournal, left)
 	}
 	return s.result(), nil
@@ -40,7 +43,7 @@ type search struct {
 	g       Grammar
 	o       Options
 	fit     Fitness
-	journal *journal
+	journal *journal.Journal[entry]
 
 	known      map[string]*record // by canonical formula
 	prints     map[Fingerprint]*record
@@ -100,7 +103,7 @@ func (s *search) begin(ctx context.Context) error {
 	limit := 200 * s.o.Population
 	for i := 0; ; {
 		for ; len(members)+len(brood) < s.o.Population && i < limit; i++ {
-			brood = s.propose(brood, s.g.ramped(stream(s.o.Seed, 0, i), i), "random")
+			brood = s.propose(brood, s.g.ramped(random.New(s.o.Seed, 0, i), i), "random")
 		}
 		more, err := s.evaluate(ctx, brood)
 		if err != nil {
@@ -169,7 +172,7 @@ func (s *search) children(ctx context.Context, gen, step, n int, stay []Individu
 	var brood []*record
 	for place := range n {
 		for attempt := range maxAttempts {
-			r := stream(s.o.Seed, gen, step, place, attempt)
+			r := random.New(s.o.Seed, gen, step, place, attempt)
 			e, origin := s.child(r, attempt)
 			if rec := s.candidate(e, origin, gen); rec != nil && !rec.refused && !taken[rec] {
 				taken[rec] = true
@@ -255,7 +258,7 @@ func (s *search) evaluate(ctx context.Context, brood []*record) ([]Individual, e
 		err = s.measure(ctx, todo)
 	}
 	if err == nil {
-		err = s.journal.sync()
+		err = s.journal.Sync()
 	}
 	if err != nil {
 		return nil, err
@@ -272,14 +275,14 @@ func (s *search) evaluate(ctx context.Context, brood []*record) ([]Individual, e
 // replay takes what the journal knows, in its order, and returns the rest.
 func (s *search) replay(fresh []*record) ([]*record, error) {
 	for i, r := range fresh {
-		line, err := s.journal.next(r.expr.String())
-		if err != nil {
-			return nil, err
-		}
-		if line == nil {
+		line, ok := s.journal.Next()
+		if !ok {
 			return fresh[i:], nil
 		}
-		s.take(r, line.outcome())
+		if want := r.expr.String(); line.Formula != want {
+			return nil, fmt.Errorf("%s: %w: it holds %s where this search evaluates %s", s.o.Journal, ErrJournal, line.Formula, want)
+		}
+		s.take(r, Outcome{line.Quality, line.Rejected})
 	}
 	return nil, nil
 }
@@ -371,7 +374,7 @@ func (s *search) settleOutcome(r *record, o Outcome) error {
 	if o.Rejected == "" && (math.IsNaN(o.Quality) || math.IsInf(o.Quality, 0)) {
 		o = Outcome{Rejected: fmt.Sprintf("quality is %g", o.Quality)}
 	}
-	if err := s.journal.append(r.expr.String(), o); err != nil {
+	if err := s.journal.Append(entry{r.expr.String(), o.Quality, o.Rejected}); err != nil {
 		return err
 	}
 	s.take(r, o)

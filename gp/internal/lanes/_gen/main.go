@@ -37,7 +37,7 @@ type gen struct {
 
 func (g *gen) wide() bool                  { return g.lanes == 16 }
 func (g *gen) raw(format string, a ...any) { fmt.Fprintf(&g.body, format+"\n", a...) }
-func (g *gen) label(name string) string { g.labels++; return fmt.Sprintf("%s%d", name, g.labels) }
+func (g *gen) label(name string) string    { g.labels++; return fmt.Sprintf("%s%d", name, g.labels) }
 
 func (g *gen) arg(name string) string       { return fmt.Sprintf("%s+%d(FP)", name, g.offset[name]) }
 func (g *gen) load(name, reg string)        { g.op("MOVQ %s, %s", g.arg(name), reg) }
