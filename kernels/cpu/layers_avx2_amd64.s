@@ -164,7 +164,35 @@ DATA layers<>+1248(SB)/8, $0x0000007f0000007f
 DATA layers<>+1256(SB)/8, $0x0000007f0000007f
 DATA layers<>+1264(SB)/8, $0x0000007f0000007f
 DATA layers<>+1272(SB)/8, $0x0000007f0000007f
-GLOBL layers<>(SB), RODATA|NOPTR, $1280
+DATA layers<>+1280(SB)/8, $0xbf800000bf800000
+DATA layers<>+1288(SB)/8, $0xbf800000bf800000
+DATA layers<>+1296(SB)/8, $0xbf800000bf800000
+DATA layers<>+1304(SB)/8, $0xbf800000bf800000
+DATA layers<>+1312(SB)/8, $0xc1680000c1680000
+DATA layers<>+1320(SB)/8, $0xc1680000c1680000
+DATA layers<>+1328(SB)/8, $0xc1680000c1680000
+DATA layers<>+1336(SB)/8, $0xc1680000c1680000
+DATA layers<>+1344(SB)/8, $0x3ecc422a3ecc422a
+DATA layers<>+1352(SB)/8, $0x3ecc422a3ecc422a
+DATA layers<>+1360(SB)/8, $0x3ecc422a3ecc422a
+DATA layers<>+1368(SB)/8, $0x3ecc422a3ecc422a
+DATA layers<>+1376(SB)/8, $0xc1100000c1100000
+DATA layers<>+1384(SB)/8, $0xc1100000c1100000
+DATA layers<>+1392(SB)/8, $0xc1100000c1100000
+DATA layers<>+1400(SB)/8, $0xc1100000c1100000
+DATA layers<>+1408(SB)/8, $0x4110000041100000
+DATA layers<>+1416(SB)/8, $0x4110000041100000
+DATA layers<>+1424(SB)/8, $0x4110000041100000
+DATA layers<>+1432(SB)/8, $0x4110000041100000
+DATA layers<>+1440(SB)/8, $0x3fcc422a3fcc422a
+DATA layers<>+1448(SB)/8, $0x3fcc422a3fcc422a
+DATA layers<>+1456(SB)/8, $0x3fcc422a3fcc422a
+DATA layers<>+1464(SB)/8, $0x3fcc422a3fcc422a
+DATA layers<>+1472(SB)/8, $0x3e5b33b63e5b33b6
+DATA layers<>+1480(SB)/8, $0x3e5b33b63e5b33b6
+DATA layers<>+1488(SB)/8, $0x3e5b33b63e5b33b6
+DATA layers<>+1496(SB)/8, $0x3e5b33b63e5b33b6
+GLOBL layers<>(SB), RODATA|NOPTR, $1504
 
 // The eight words from 8 - n on have the first n bits set.
 DATA masks<>+0(SB)/8, $-1

@@ -182,6 +182,13 @@ var list = []constant{
 	{"intone", 1},
 	{"bf16quiet", 0x40},
 	{"expbias", 127},
+	{"minusone", float(-1)},
+	{"gmin", float(-14.5)},
+	{"density", float(1 / math.Sqrt(2*math.Pi))}, // of the normal distribution at 0
+	{"gtmin", float(-9)},                         // the slope of the approximation has reached its limits
+	{"gtmax", float(9)},
+	{"gs1", float(2 * math.Sqrt2 / math.SqrtPi)}, // 2·√(2/π), also times 3·0.044715
+	{"gs3", float(2 * math.Sqrt2 / math.SqrtPi * 3 * 0.044715)},
 }
 
 // constants writes the table: every value eight times, so that AVX2 takes it as a whole vector and AVX-512 spreads the

@@ -123,8 +123,14 @@ func geluTanh(f *file) {
 	f.quotient(0, 1, 2, 3, 4)
 }
 
-// gelu takes Φ(-|x|) = exp(-x²/2)·P((|x| - 3.5)/(|x| + 3.5)), and 1 less that where x is not negative.
 func gelu(f *file) {
+	f.normal(1)
+	f.op("VMULPS {2}, {0}, {0}")
+}
+
+// normal puts Φ(x) into register 2 and exp(-x²/2) into keep: Φ(-|x|) = exp(-x²/2)·P((|x| - 3.5)/(|x| + 3.5)), and 1 less that
+// where x is not negative. keep is 1, and overwritten, where the exponential is not wanted.
+func (f *file) normal(keep int) {
 	f.op("VMULPS {0}, {0}, {1}")
 	f.opc("VMULPS", "minushalf", "{1}, {1}")
 	f.expNegative(1, lowLimit, 2, 3, 4)
@@ -135,6 +141,9 @@ func gelu(f *file) {
 	f.op("VSUBPS {4}, {2}, {2}")
 	f.divide(2, 3, 4, 5)
 	f.polynomial(2, 3, "g10", "g9", "g8", "g7", "g6", "g5", "g4", "g3", "g2", "g1", "g0")
+	if keep != 1 {
+		f.op("VMOVAPS {1}, {%d}", keep)
+	}
 	f.op("VMULPS {3}, {1}, {1}")
 	f.set("one", 2)
 	f.op("VSUBPS {1}, {2}, {2}")
@@ -144,7 +153,6 @@ func gelu(f *file) {
 	} else {
 		f.op("VBLENDVPS {0}, {1}, {2}, {2}") // by the sign of x
 	}
-	f.op("VMULPS {2}, {0}, {0}")
 }
 
 // tanh replaces register 0: x + x³·P(x²) below 0.625, 1 - 2e/(1 + e) with e = exp(-2|x|) and the sign of x above.

@@ -84,17 +84,20 @@ func (f *file) clearHalf(v, half int) {
 }
 
 // total stores the sum of the float64 lanes of registers 8 and 9 as the result.
-func (f *file) total() {
-	f.op("VADDPD {9}, {8}, {8}")
+func (f *file) total() { f.totalTo(8, 9, f.arg("ret")) }
+
+// totalTo stores the sum of the float64 lanes of two registers.
+func (f *file) totalTo(a, b int, mem string) {
+	f.op("VADDPD {%d}, {%d}, {%d}", b, a, a)
 	if f.wide() {
-		f.op("VEXTRACTF64X4 $1, Z8, Y9")
-		f.op("VADDPD Y9, Y8, Y8")
+		f.op("VEXTRACTF64X4 $1, Z%d, Y%d", a, b)
+		f.op("VADDPD Y%d, Y%d, Y%d", b, a, a)
 	}
-	f.op("VEXTRACTF128 $1, Y8, X9")
-	f.op("VADDPD X9, X8, X8")
-	f.op("VPERMILPD $1, X8, X9")
-	f.op("VADDSD X9, X8, X8")
-	f.op("VMOVSD X8, %s", f.arg("ret"))
+	f.op("VEXTRACTF128 $1, Y%d, X%d", a, b)
+	f.op("VADDPD X%d, X%d, X%d", b, a, a)
+	f.op("VPERMILPD $1, X%d, X%d", a, b)
+	f.op("VADDSD X%d, X%d, X%d", b, a, a)
+	f.op("VMOVSD X%d, %s", a, mem)
 }
 
 // topLoop finds the highest value; comparisons with NaN keep what was found so far.
