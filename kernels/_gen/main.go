@@ -23,6 +23,7 @@ var outputs = []struct {
 	{"matmulpack_amd64.s", writePack},
 	{"gemv_amd64.s", writeDot},
 	{"matmulpeak_amd64.s", writePeak},
+	{"sparse_amd64.s", writeSparse},
 }
 
 // target is the folder of the committed files.

@@ -19,12 +19,19 @@ import (
 // Elements that are not stored are zeros that are multiplied like others, in all three.
 type sparseOps struct {
 	matmuls
-	expanders expanders
+	sparse sparseKernels
+}
+
+// sparseKernels holds the kernels for sparse weights of one choice of instruction sets.
+type sparseKernels struct {
+	words, doubles expandKernel // for elements of 16 and 32 bits
+
+	fusedF32, fusedBF16, fusedF16 []func(*fusedArgs) // by rows of x, less 1; nil: none
 }
 
 // sparseOps fills in the operations on sparse weights.
 func (d *Device) sparseOps(o *kernels.Ops) {
-	s := &sparseOps{matmuls: matmuls{d: d, ks: matmulKernels(d.isa)}, expanders: sparseExpanders(d.isa)}
+	s := &sparseOps{matmuls: matmuls{d: d, ks: matmulKernels(d.isa)}, sparse: sparseKernelsOf(d.isa)}
 	o.MatMulSparse = s.matMul
 	o.Expand = s.expand
 }
@@ -38,6 +45,8 @@ func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMu
 	case dst.Len() == 0:
 	case x.Cols == 0:
 		emptyProduct(dst, o)
+	case x.Rows <= fusedRows && s.sparse.fused(w.DType()) != nil:
+		s.fused(dst, x, w, o)
 	case x.Rows <= skinnyRows || s.canDirect(x, denseLike(w)):
 		s.fewRows(dst, x, w, o)
 	default:

@@ -8,11 +8,11 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// expanders are the kernels that expand parts of rows; nil ones stand for Go.
-type expanders struct {
-	words, doubles func(*expandArgs) // elements of 16 and 32 bits
-	lanes          int               // columns in a group, a multiple of 8
-	slack          int               // bytes that a kernel may read beyond the last stored element that it needs
+// expandKernel expands parts of rows.
+type expandKernel struct {
+	run     func(*expandArgs) // nil: in Go
+	lanes   int               // columns in a group, a multiple of 8
+	careful bool              // read no stored elements but those that go to dst; else as many as there are columns
 }
 
 // expandArgs are the operands of an expander: groups groups of columns, from the first bit of mask, go to dst, with their
@@ -31,27 +31,26 @@ func (s *sparseOps) expandRows(dst kernels.Mat, w kernels.Sparse) {
 	per := max(1, expandBytes/(w.Cols*w.DType().Size()))
 	s.d.parallel(pieces(w.Rows(), per), func(piece int) {
 		e := expanderPool.Get().(*expander)
-		e.start(s.expanders, w)
+		e.start(&s.sparse, w)
 		for i := piece * per; i < min(w.Rows(), (piece+1)*per); i++ {
 			e.row(dst, i, i, 0, w.Cols, rowOffset(w, i))
 		}
 		e.stop()
+		expanderPool.Put(e)
 	})
 }
 
 // expander expands parts of rows of one weight.
 type expander struct {
-	kernels expanders
-	w       kernels.Sparse
-	run     func(*expandArgs) // kernel for the element type
-	args    expandArgs
+	expandKernel
+	w    kernels.Sparse
+	args expandArgs
 }
 
-func (e *expander) start(k expanders, w kernels.Sparse) {
-	e.kernels, e.w, e.run = k, w, k.words
-	e.args.table = unsafe.Pointer(&wordTable)
+func (e *expander) start(k *sparseKernels, w kernels.Sparse) {
+	e.expandKernel, e.w, e.args.table = k.words, w, unsafe.Pointer(&wordTable)
 	if w.DType() == kernels.F32 {
-		e.run, e.args.table = k.doubles, unsafe.Pointer(&doubleTable)
+		e.expandKernel, e.args.table = k.doubles, unsafe.Pointer(&doubleTable)
 	}
 }
 
@@ -66,7 +65,7 @@ func (e *expander) row(dst kernels.Mat, r, i, j, end, next int) int {
 		from := uintptr(a.values)
 		e.run(a)
 		next += int(uintptr(a.values)-from) / size
-		done = groups * e.kernels.lanes
+		done = groups * e.lanes
 	}
 	if done == end-j {
 		return next
@@ -83,10 +82,10 @@ func (e *expander) groups(n, next int) int {
 	if e.run == nil || next >= e.w.Values.Cols {
 		return 0
 	}
-	if e.kernels.slack > 0 {
-		n = min(n, e.w.Values.Cols-next-e.kernels.slack/e.w.DType().Size())
+	if !e.careful {
+		n = min(n, e.w.Values.Cols-next)
 	}
-	return max(0, n) / e.kernels.lanes
+	return n / e.lanes
 }
 
 // expandGo is the expansion in Go. It returns how many stored elements it took.
@@ -103,7 +102,6 @@ func expandGo[T uint16 | float32](dst, values []T, mask []uint8) (n int) {
 
 func (e *expander) stop() {
 	e.w, e.args = kernels.Sparse{}, expandArgs{}
-	expanderPool.Put(e)
 }
 
 var expanderPool = sync.Pool{New: func() any { return new(expander) }}

@@ -18,10 +18,10 @@ const sparseRows = 128
 // the expanded weight: every piece works on a copy of it that has the piece's columns of dst and a dense w in scratch memory.
 type sparseProduct struct {
 	directProduct
-	expanders expanders
-	w         kernels.Sparse
-	tiles     bool // multiply by tiles
-	per       int  // rows of w per piece
+	sparse *sparseKernels
+	w      kernels.Sparse
+	tiles  bool // multiply by tiles
+	per    int  // rows of w per piece
 
 	run func(piece int) // runPiece, bound once
 }
@@ -35,7 +35,7 @@ var sparseProducts = sync.Pool{New: func() any {
 // fewRows is matMul for few rows of x.
 func (s *sparseOps) fewRows(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
 	p := sparseProducts.Get().(*sparseProduct)
-	p.expanders, p.w = s.expanders, w
+	p.sparse, p.w = &s.sparse, w
 	p.directProduct.set(&s.ks, dst, x, denseLike(w), o)
 	p.tiles = s.canDirect(x, p.directProduct.w) && p.packParts()
 	if !p.tiles && p.pairs() {
@@ -81,7 +81,7 @@ func (p *sparseProduct) runPiece(piece int) {
 	if len(p.bias) > 0 {
 		q.bias = p.bias[q.lo:][:rows]
 	}
-	q.expander.start(p.expanders, p.w)
+	q.start(p.sparse, p.w)
 	st := getStage(p.ks, nil)
 	whole := 0
 	if p.tiles {
@@ -91,7 +91,7 @@ func (p *sparseProduct) runPiece(piece int) {
 	q.multiplyRows(st, whole, rows)
 	stages.Put(st)
 	q.directProduct = directProduct{}
-	q.expander.w, q.expander.args = kernels.Sparse{}, expandArgs{}
+	q.stop()
 	sparsePieces.Put(q)
 }
 

@@ -2,5 +2,5 @@
 
 package cpu
 
-// sparseExpanders returns none: this build expands in Go.
-func sparseExpanders(features) expanders { return expanders{} }
+// sparseKernelsOf returns none: this build expands in Go.
+func sparseKernelsOf(features) sparseKernels { return sparseKernels{} }
