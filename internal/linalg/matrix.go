@@ -88,7 +88,12 @@ func (a Matrix) ToF32(dst kernels.Mat) {
 }
 
 // Row is row i, without a copy.
-func (a Matrix) Row(i int) []float64 { return a.Data[i*a.Stride:][:a.Cols:a.Cols] }
+func (a Matrix) Row(i int) []float64 {
+	if a.Cols == 0 {
+		return nil
+	}
+	return a.Data[i*a.Stride:][:a.Cols:a.Cols]
+}
 
 // At is element (i, j).
 func (a Matrix) At(i, j int) float64 { return a.Data[i*a.Stride+j] }
