@@ -77,11 +77,17 @@ func (a attached) Backward(x, dy, dx kernels.Mat) error { return a.delta.Backwar
 // Trains implements [layer.Delta].
 func (a attached) Trains() bool { return len(a.delta.Parameters()) > 0 }
 
-// Hooks look into a pass. Nil functions are off. The matrices are only valid during the call and must not be changed.
+// Hooks look into a pass; the gradients come from backward passes alone. Nil functions are off. The matrices are only valid during the call and must not be changed.
 type Hooks struct {
 	// LinearInput gets what a matrix multiplies: F32 [tokens, In]. It is called once per matrix and pass; in a mixture with the
 	// tokens that are routed to the expert, and not at all for an expert without any.
 	LinearInput func(l Linear, x kernels.Mat)
 	// BlockOutput gets what leaves a block: F32 [tokens, hidden], before the final norm.
 	BlockOutput func(block int, x kernels.Mat)
+	// WeightGrad gets the gradient of a parameter, F32 in the layout of [Model.Param]: once per wanted parameter and
+	// backward pass, also where it is zero. The pass does not need the parameter any more: it may be changed. An error ends the
+	// pass.
+	WeightGrad func(name string, g kernels.Mat) error
+	// HiddenGrad gets the gradient of a hidden state, F32 [tokens, hidden]: 0 is the embeddings, i what leaves block i-1.
+	HiddenGrad func(state int, g kernels.Mat) error
 }

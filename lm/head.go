@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
 // maxLogits bounds the logits that a loss holds at a time, in elements (32 MiB).
@@ -41,7 +42,7 @@ func (m *Model) Logits(h *Hidden, rows ...int) (kernels.Mat, error) {
 		ids = append(ids, int32(r))
 	}
 	if len(rows) == 0 {
-		ids = allRows(h.X.Rows)
+		ids = layer.Rows(h.X.Rows)
 	}
 	s := m.borrow()
 	defer m.giveBack(s)
@@ -49,18 +50,10 @@ func (m *Model) Logits(h *Hidden, rows ...int) (kernels.Mat, error) {
 	return p.logits(context.Background(), h.X, ids)
 }
 
-func allRows(n int) []int32 {
-	ids := make([]int32, n)
-	for i := range ids {
-		ids[i] = int32(i)
-	}
-	return ids
-}
-
 // keepLogits computes the logits of all rows into the result.
 func (p *pass) keepLogits(ctx context.Context, r *Result, h *Hidden) error {
 	var err error
-	r.Logits, err = p.logits(ctx, h.X, allRows(h.X.Rows))
+	r.Logits, err = p.logits(ctx, h.X, layer.Rows(h.X.Rows))
 	return err
 }
 
@@ -79,12 +72,7 @@ func (p *pass) logits(ctx context.Context, x kernels.Mat, rows []int32) (kernels
 
 // losses computes the losses of some rows of the last hidden state. Rows with an ignored label are not computed.
 func (p *pass) losses(ctx context.Context, h *Hidden, rows, labels []int32, losses []float64) error {
-	counted, want, at := make([]int32, 0, len(rows)), make([]int32, 0, len(rows)), make([]int, 0, len(rows))
-	for i, y := range labels {
-		if y >= 0 {
-			counted, want, at = append(counted, rows[i]), append(want, y), append(at, i)
-		}
-	}
+	counted, want, at := countedRows(rows, labels)
 	v := p.m.config.Vocab
 	chunk := p.m.chunk(len(counted))
 	if err := p.m.grow(&p.scratch.head[headLogits], kernels.F32, chunk*v); err != nil {

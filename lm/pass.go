@@ -35,8 +35,9 @@ const (
 	headIn            // what the head multiplies, where that is another width
 	headLogits
 	headLosses
-	headCapped // capped logits, which gradients need
-	headGrad   // gradient of the stream
+	headCapped     // capped logits, which gradients need
+	headGrad       // gradient of the stream
+	headGradNormed // and after the norm
 	headGradIn
 	headBuffers
 )

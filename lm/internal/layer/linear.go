@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"slices"
+
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 )
@@ -126,6 +128,11 @@ func (l *Linear) deltasTrain() bool {
 		}
 	}
 	return false
+}
+
+// Trains reports whether a delta of the block has parameters whose gradients are wanted.
+func (b *Block) Trains() bool {
+	return slices.ContainsFunc(b.Linears(), (*Linear).deltasTrain)
 }
 
 // trains reports whether any of the linears has parameters, its own or those of deltas, whose gradients are wanted.

@@ -120,7 +120,7 @@ func (p *Pass) expertBackward(b *Block, e int, m *mixing) error {
 	if err := p.feedForwardBackward(dx, dy, x, f, in, false); err != nil {
 		return err
 	}
-	p.ops.ScatterAdd(m.dh, dx, r.ids, ones(n))
+	p.ops.ScatterAdd(m.dh, dx, r.ids, Ones(n))
 	return nil
 }
 
@@ -300,15 +300,21 @@ func (p *Pass) scaleRows(dst, x kernels.Mat, weights []float32) error {
 	if err := p.Zero(dst); err != nil {
 		return err
 	}
-	ids := make([]int32, x.Rows)
-	for i := range ids {
-		ids[i] = int32(i)
-	}
-	p.ops.ScatterAdd(dst, x, ids, weights)
+	p.ops.ScatterAdd(dst, x, Rows(x.Rows), weights)
 	return nil
 }
 
-func ones(n int) []float32 {
+// Rows lists the numbers of n rows.
+func Rows(n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	return ids
+}
+
+// Ones is n ones: rows that are added as they are.
+func Ones(n int) []float32 {
 	s := make([]float32, n)
 	for i := range s {
 		s[i] = 1
