@@ -63,6 +63,7 @@ type Model struct {
 	mu      sync.Mutex // guards residency and pool
 	pool    []*scratch
 	closing sync.Once
+	print   fingerprint
 }
 
 // Linear is one matrix of a block.
