@@ -19,7 +19,7 @@ func childFull(dir string) error {
 		fmt.Println("skip")
 		return nil
 	}
-	return expectNoSpace(dir)
+	return expectRefusal(dir, ErrNoSpace)
 }
 
 // TestDiskFull meets a full disk before anything is written.

@@ -142,17 +142,17 @@ func childLimit(dir string) error {
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		return err
 	}
-	return expectNoSpace(dir)
+	return expectRefusal(dir, ErrFileSize)
 }
 
-// expectNoSpace tries to create more than fits, as one file and as several.
-func expectNoSpace(dir string) error {
+// expectRefusal tries to create more than fits, as one file and as several.
+func expectRefusal(dir string, want error) error {
 	_, err := Create(filepath.Join(dir, "x"), large(), nil, Options{})
-	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "bytes are needed") {
+	if !errors.Is(err, want) || !strings.Contains(err.Error(), " bytes") {
 		return fmt.Errorf("one file: %w", err)
 	}
 	_, err = CreateDir(filepath.Join(dir, "m"), large(), nil, childOptions)
-	if !errors.Is(err, ErrNoSpace) {
+	if !errors.Is(err, want) {
 		return fmt.Errorf("several files: %w", err)
 	}
 	left, err := os.ReadDir(dir)

@@ -49,6 +49,7 @@ var (
 	ErrExists        = errors.New("output already exists")
 	ErrBusy          = errors.New("another writer holds this output")
 	ErrNoSpace       = errors.New("not enough disk space")
+	ErrFileSize      = errors.New("file larger than is allowed here")
 	ErrIncomplete    = errors.New("tensors not completely written")
 	ErrNoPartial     = errors.New("nothing to resume")
 	ErrLayoutChanged = errors.New("unfinished output has another layout")

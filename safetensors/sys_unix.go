@@ -43,9 +43,13 @@ func freeSpace(f *os.File) (int64, bool) {
 	return int64(stat.Bavail) * int64(stat.Bsize), true
 }
 
-// diskError turns the ways in which a disk or a quota is full into ErrNoSpace.
+// diskError turns the ways in which a disk or a quota is full into ErrNoSpace, and a limit on the size of a file into
+// ErrFileSize.
 func diskError(err error, f *os.File, need int64) error {
-	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
+	if errors.Is(err, unix.EFBIG) {
+		return fault(fmt.Errorf("%w: %w", ErrFileSize, unix.EFBIG), -1, "it needs %d bytes", need)
+	}
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
 		if !errors.Is(err, full) {
 			continue
 		}

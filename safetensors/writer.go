@@ -66,7 +66,7 @@ type Writer struct {
 // must be written before Finish.
 //
 // The errors wrap those of plan-time rules (ErrDuplicateKey, ErrReservedName, ErrHeaderNotUTF8, ErrHeaderTooLarge,
-// ErrUnknownDType, ErrShapeOverflow, ErrNotByteAligned), ErrExists, ErrBusy, ErrNoSpace, or an error of the operating
+// ErrUnknownDType, ErrShapeOverflow, ErrNotByteAligned), ErrExists, ErrBusy, ErrNoSpace, ErrFileSize, or an error of the operating
 // system; nothing is left behind then.
 func Create(path string, tensors []Info, metadata map[string]string, opts Options) (*Writer, error) {
 	w, err := newWriter(path, tensors, metadata, opts)

@@ -82,12 +82,12 @@ func TestSumsKnowTheirError(t *testing.T) {
 		s.add(row, w, i)
 	}
 	// Window means 2, 3, 4: mean 3, standard deviation 1, so the error of the mean is 1/√3.
-	if m, se := s.mean(); math.Abs(m-3) > 1e-12 || math.Abs(se-1/math.Sqrt(3)) > 1e-12 || s.tokens != 9 {
+	if m, se := s.mean(); math.Abs(m-3) > 1e-12 || se == nil || math.Abs(*se-1/math.Sqrt(3)) > 1e-12 || s.tokens != 9 {
 		t.Errorf("mean %v ± %v over %d tokens", m, se, s.tokens)
 	}
 	s = &sums{}
 	s.add([]float64{5, 7}, corpus.Windows{Labels: [][]int32{{1, corpus.Ignore, 2}}}, 0)
-	if m, _ := s.mean(); m != 7 || s.tokens != 1 {
+	if m, se := s.mean(); m != 7 || se != nil || s.tokens != 1 {
 		t.Errorf("mean %v over %d tokens: a token that is context only was counted", m, s.tokens)
 	}
 }

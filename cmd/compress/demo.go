@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/testdata"
 )
 
 func (a *app) demoCmd() *cobra.Command {
@@ -37,14 +38,14 @@ type demoReport struct {
 
 // demoRow is one version of the model.
 type demoRow struct {
-	Name       string  `json:"name"`
-	Method     string  `json:"method"`
-	Pattern    string  `json:"pattern"`
-	Sparsity   float64 `json:"sparsity"` // zeros of the blocks' matrices
-	Perplexity float64 `json:"ppl"`
-	Stderr     float64 `json:"stderr"`
-	NLL        float64 `json:"nll"`
-	Seconds    float64 `json:"prune_seconds"`
+	Name       string   `json:"name"`
+	Method     string   `json:"method"`
+	Pattern    string   `json:"pattern"`
+	Sparsity   float64  `json:"sparsity"` // zeros of the blocks' matrices
+	Perplexity float64  `json:"ppl"`
+	Stderr     *float64 `json:"stderr"`
+	NLL        float64  `json:"nll"`
+	Seconds    float64  `json:"prune_seconds"`
 }
 
 // demoRuns are the versions that the demo makes.
@@ -59,7 +60,7 @@ var demoRuns = []struct{ name, method, pattern string }{
 const demoCommand = "compress demo"
 
 func demo(j *job, out string) (any, error) {
-	s, err := checkpoint.Stage(out, isDemo)
+	s, err := checkpoint.Stage(out, oldDemo)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +84,38 @@ func demo(j *job, out string) (any, error) {
 	return r, nil
 }
 
+// oldDemo tells whether a folder may be replaced: it is that of a demo, and nothing was added.
+func oldDemo(dir string) error {
+	if !isDemo(dir) {
+		return fmt.Errorf("%w: it holds something else than is written here, and is not replaced (HINT: choose another --out)", checkpoint.ErrTarget)
+	}
+	made := map[string]bool{"report.json": true, "report.html": true}
+	for _, run := range demoRuns {
+		made[run.name] = true
+	}
+	shipped, err := testdata.Nano.ReadDir("nano")
+	if err != nil {
+		return err
+	}
+	for _, e := range shipped {
+		made[e.Name()] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var foreign []string
+	for _, e := range entries {
+		if !made[e.Name()] {
+			foreign = append(foreign, e.Name())
+		}
+	}
+	if len(foreign) > 0 {
+		return checkpoint.Foreign(foreign)
+	}
+	return nil
+}
+
 // isDemo tells whether a folder was written by a demo.
 func isDemo(path string) bool {
 	data, err := os.ReadFile(filepath.Join(path, "report.json"))
@@ -99,7 +132,7 @@ func (r *demoReport) table() *report.Table {
 		Note:    fmt.Sprintf("windows of %d tokens, %d predicted tokens, zeros in the matrices of the blocks", r.SeqLen, r.Tokens),
 	}
 	for _, row := range r.Rows {
-		t.Add(row.Name, 100*row.Sparsity, row.Perplexity, row.Stderr, row.Perplexity/r.Rows[0].Perplexity)
+		t.Add(row.Name, 100*row.Sparsity, row.Perplexity, orNone(row.Stderr), row.Perplexity/r.Rows[0].Perplexity)
 	}
 	return t
 }

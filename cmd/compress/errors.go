@@ -53,6 +53,7 @@ var hints = []struct {
 	{safetensors.ErrMissingShard, "fetch the missing file, or the whole folder again"},
 	{safetensors.ErrNoModel, "give a folder that holds model.safetensors, or the shards and their index"},
 	{safetensors.ErrNoSpace, "free space, or choose another disk with --out"},
+	{safetensors.ErrFileSize, "raise the limit on file sizes (ulimit -f), or use another file system"},
 	{syscall.ENOSPC, "free space, or choose another disk with --out"},
 	{corpus.ErrShort, "use a smaller --seqlen or a longer text"},
 	{corpus.ErrNoTokenizer, "give token ids (.safetensors or .json), or put tokenizer.json into the model's folder"},

@@ -48,6 +48,9 @@ func forward(j *job, path string, o forwardFlags) (any, error) {
 	if _, err := os.Stat(o.out); err == nil && !o.overwrite { // found again when it is written; this saves the work
 		return nil, fmt.Errorf("%s: %w", o.out, safetensors.ErrExists)
 	}
+	if err := (place{flag: "out", path: o.out, what: "an output of forward", own: isForward, inputs: j.inputs}).check(); err != nil {
+		return nil, err
+	}
 	in, err := safetensors.Open(o.ids)
 	if err != nil {
 		return nil, err

@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -42,9 +44,28 @@ type generateReport struct {
 	PerSecond float64 `json:"tokens_per_second"`
 }
 
+// check looks at the ranges of the flags.
+func (o *generateFlags) check() error {
+	g := o.o
+	switch {
+	case g.MaxTokens < 1:
+		return usagef("--max-tokens %d: want 1 or more", g.MaxTokens)
+	case !(g.Temperature >= 0) || math.IsInf(g.Temperature, 0):
+		return usagef("--temperature %g: want 0 or more", g.Temperature)
+	case g.TopK < 0:
+		return usagef("--top-k %d: want 0 or more", g.TopK)
+	case !(g.TopP >= 0 && g.TopP <= 1):
+		return usagef("--top-p %g: want 0 to 1", g.TopP)
+	}
+	return nil
+}
+
 func generate(j *job, path string, o generateFlags) (any, error) {
-	if err := o.o.Validate(); err != nil {
-		return nil, usageError{err}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := modelFolder(path); err != nil {
+		return nil, err
 	}
 	tok, err := tokenizer.Load(path)
 	if err != nil {
@@ -55,12 +76,12 @@ func generate(j *job, path string, o generateFlags) (any, error) {
 		return nil, err
 	}
 	defer m.Close()
+	if err := checkpoint.FitTokenizer(path, tok, m.Config()); err != nil {
+		return nil, err
+	}
 	prompt, err := tok.Encode(o.prompt, tokenizer.EncodeOptions{})
 	if err != nil {
 		return nil, err
-	}
-	if need := tok.VocabSize(); need > m.Config().Vocab {
-		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, the model's vocabulary %d: they do not belong together", path, need, m.Config().Vocab)
 	}
 	s := newStream(j, tok, prompt)
 	fmt.Fprint(j.out(), o.prompt)

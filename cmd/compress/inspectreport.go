@@ -14,6 +14,9 @@ func printInspection(j *job, r *checkpoint.Inspection, list, values bool) {
 		fmt.Fprintf(out, "%s: %s, %d blocks, hidden %d, %d heads (%d key/value), vocabulary %d\n", r.Path, r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary)
 	}
 	fmt.Fprintf(out, "%s parameters, %d tensors, %s in %d file(s)\n", thousands(r.Parameters), r.Tensors, size(r.Bytes), len(r.Files))
+	if r.Note != "" {
+		fmt.Fprintf(out, "%s; its tensors are shown without roles\n", r.Note)
+	}
 	t := &report.Table{Columns: report.Columns("role", "tensors", "parameters", "dtype")}
 	if values {
 		t.Columns = append(t.Columns, report.Columns("zeros %|%.2f")...)
@@ -21,11 +24,11 @@ func printInspection(j *job, r *checkpoint.Inspection, list, values bool) {
 	for _, role := range r.Roles {
 		t.Add(role.Role, role.Tensors, role.Elements, role.DType)
 		if values {
-			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], 100**role.Sparsity)
+			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], percent(role.Sparsity))
 		}
 	}
 	if values {
-		t.Note = fmt.Sprintf("zeros in the matrices of the blocks: %.2f %%", 100**r.Sparsity)
+		t.Note = zerosNote(r)
 	}
 	printTable(out, t)
 	if list {
@@ -34,8 +37,8 @@ func printInspection(j *job, r *checkpoint.Inspection, list, values bool) {
 	for _, u := range r.Unknown {
 		j.note("config.json: the key %q is unknown and has no effect", u)
 	}
-	for _, d := range r.Unchecked {
-		j.note("values of %s tensors are not looked at", d)
+	for _, d := range r.Uncounted {
+		j.note("zeros of %s tensors are not counted: the format does not say how their bits are packed", d)
 	}
 	if len(r.Verified) > 0 {
 		fmt.Fprintf(out, "verified: %s\n", strings.Join(r.Verified, ", "))
@@ -50,8 +53,37 @@ func listing(r *checkpoint.Inspection, values bool) *report.Table {
 	for _, e := range r.List {
 		t.Add(e.Name, e.DType, fmt.Sprint(e.Shape), e.Role)
 		if values {
-			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], e.Zeros, e.NonFinite)
+			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], zerosOf(&e), e.NonFinite)
 		}
 	}
 	return t
+}
+
+// notCounted stands where zeros could not be counted.
+const notCounted = "not counted"
+
+func percent(share *float64) any {
+	if share == nil {
+		return notCounted
+	}
+	return 100 * *share
+}
+
+func zerosOf(t *checkpoint.TensorReport) any {
+	if t.Zeros == nil {
+		return notCounted
+	}
+	return *t.Zeros
+}
+
+// zerosNote is the line below the roles.
+func zerosNote(r *checkpoint.Inspection) string {
+	where := "the matrices of the blocks"
+	if r.Architecture == "" {
+		where = "all tensors"
+	}
+	if r.Sparsity == nil {
+		return "zeros in " + where + ": " + notCounted
+	}
+	return fmt.Sprintf("zeros in %s: %.2f %%", where, 100**r.Sparsity)
 }

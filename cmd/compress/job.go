@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -24,7 +24,8 @@ type job struct {
 	start time.Time
 	dev   kernels.Device
 
-	command string // full name of the verb
+	command string   // full name of the verb
+	inputs  []string // files and folders that the command line names to be read
 
 	device  string
 	threads int
@@ -44,7 +45,8 @@ func (a *app) newVerb(use, short, long, example string, args cobra.PositionalArg
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		a.working, j.command = true, c.CommandPath()
 		j.ctx, j.start = c.Context(), time.Now()
-		if err := writable(j.report); err != nil {
+		j.inputs = inputs(c, args)
+		if err := errors.Join(checkEmpty(c, args), j.checkReport(c)); err != nil {
 			return err
 		}
 		defer j.close()
@@ -146,17 +148,6 @@ func (j *job) record(result any) ([]byte, error) {
 	}
 	out, err := json.MarshalIndent(all, "", "  ")
 	return append(out, '\n'), err
-}
-
-// writable finds out early that a file cannot be written because its folder is not there.
-func writable(path string) error {
-	if path == "" {
-		return nil
-	}
-	if st, err := os.Stat(filepath.Dir(path)); err != nil || !st.IsDir() {
-		return usagef("--report %s: there is no folder %s", path, filepath.Dir(path))
-	}
-	return nil
 }
 
 // writeWhole writes a file so that it is there completely or not at all. Pipes and devices are written directly.

@@ -12,6 +12,9 @@ import (
 
 // load opens a model on the device that the flags ask for.
 func (j *job) load(path string, o lm.Options) (*lm.Model, error) {
+	if err := modelFolder(path); err != nil {
+		return nil, err
+	}
 	if err := checkpoint.RefusePacked(path); err != nil {
 		return nil, err
 	}
@@ -22,11 +25,14 @@ func (j *job) load(path string, o lm.Options) (*lm.Model, error) {
 	return lm.Load(j.ctx, path, dev, o)
 }
 
-// tokenizerOf loads the tokenizer in a model's folder; nil if it has none.
-func tokenizerOf(path string) (*tokenizer.Tokenizer, error) {
-	tok, err := tokenizer.Load(path)
+// tokenizerOf loads the tokenizer in a model's folder; nil if it has none. One with more tokens than the model knows is an error.
+func tokenizerOf(m *lm.Model) (*tokenizer.Tokenizer, error) {
+	tok, err := tokenizer.Load(m.Path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if err == nil {
+		err = checkpoint.FitTokenizer(m.Path(), tok, m.Config())
 	}
 	return tok, err
 }

@@ -44,8 +44,8 @@ type pplReport struct {
 	Model      string         `json:"model"`
 	Perplexity float64        `json:"ppl"`
 	NLL        float64        `json:"nll"`        // nats per token
-	Stderr     float64        `json:"stderr"`     // of ppl, over windows
-	NLLStderr  float64        `json:"nll_stderr"` // of nll
+	Stderr     *float64       `json:"stderr"`     // of ppl, over windows; null for a single one
+	NLLStderr  *float64       `json:"nll_stderr"` // of nll
 	SeqLen     int            `json:"seqlen"`
 	Stride     int            `json:"stride,omitempty"`
 	Convention string         `json:"convention"`
@@ -54,7 +54,23 @@ type pplReport struct {
 	Data       corpus.Windows `json:"data"`
 }
 
+// check looks at the ranges of the flags.
+func (o *pplFlags) check() error {
+	switch {
+	case o.cut.SeqLen < 0 || o.cut.SeqLen == 1:
+		return usagef("--seqlen %d: want 2 or more, or 0 for the default", o.cut.SeqLen)
+	case o.cut.Stride < 0:
+		return usagef("--stride %d: want 1 or more, or 0 for as many as fit", o.cut.Stride)
+	case o.cut.Limit < 0:
+		return usagef("--limit %d: want 1 or more, or 0 for all", o.cut.Limit)
+	}
+	return nil
+}
+
 func ppl(j *job, path string, o pplFlags) (any, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	precision := kernels.Exact
 	if o.fast {
 		precision = kernels.Fast
@@ -75,9 +91,12 @@ func ppl(j *job, path string, o pplFlags) (any, error) {
 	}
 	r.Convention, r.Stride = o.convention, o.cut.Stride
 	t := &report.Table{Columns: report.Columns("perplexity|%.4f", "± |%.4f", "nll|%.6f", "seqlen", "tokens", "windows", "convention")}
-	t.Add(r.Perplexity, r.Stderr, r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
+	t.Add(r.Perplexity, orNone(r.Stderr), r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
 	printTable(j.out(), t)
-	if w.Dropped > 0 {
+	switch {
+	case o.cut.Limit > 0 && r.Windows == o.cut.Limit:
+		j.note("%s: --limit %d: what comes after is left out", o.data, o.cut.Limit)
+	case w.Dropped > 0:
 		j.note("%s: %d tokens at the end fill no window and are left out", o.data, w.Dropped)
 	}
 	return r, nil
@@ -85,7 +104,7 @@ func ppl(j *job, path string, o pplFlags) (any, error) {
 
 // cutFor lays windows over a file for a model: no longer than it has positions, no id that it does not know.
 func cutFor(j *job, m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows, error) {
-	tok, err := tokenizerOf(m.Path())
+	tok, err := tokenizerOf(m)
 	if err != nil {
 		return corpus.Windows{}, err
 	}
@@ -133,7 +152,24 @@ func measure(j *job, m *lm.Model, w corpus.Windows) (*pplReport, error) {
 	}
 	p := math.Exp(nll)
 	return &pplReport{
-		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: p * se, NLLStderr: se,
+		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
 		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.tokens, Data: w,
 	}, nil
+}
+
+// scaled multiplies a figure that may be missing.
+func scaled(v *float64, by float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	p := *v * by
+	return &p
+}
+
+// orNone is a table's cell for a figure that may be missing.
+func orNone(v *float64) any {
+	if v == nil {
+		return "n/a"
+	}
+	return *v
 }

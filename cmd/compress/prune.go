@@ -1,8 +1,13 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
+
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -68,11 +73,56 @@ func (o *pruneFlags) options() (prune.Options, error) {
 		Metric: metric, Pattern: pattern, Sparsity: o.sparsity, Group: prune.Group(o.group),
 		Allocation: prune.Allocation{Name: o.allocation},
 	}
-	if o.save != "dense" && o.save != "bitmask" {
+	switch {
+	case o.save != "dense" && o.save != "bitmask":
 		return p, usagef("--save %q; known: dense, bitmask", o.save)
-	}
-	if metric.Needs != 0 && o.calib == "" {
+	case !(o.sparsity >= 0 && o.sparsity < 1):
+		return p, usagef("--sparsity %g: want 0 or more and less than 1", o.sparsity)
+	case o.samples < 1:
+		return p, usagef("--samples %d: want 1 or more", o.samples)
+	case o.seqlen < 0 || o.seqlen == 1:
+		return p, usagef("--seqlen %d: want 2 or more, or 0 for the default", o.seqlen)
+	case metric.Needs != 0 && o.calib == "":
 		return p, usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)", metric.Name)
 	}
-	return p, p.Validate()
+	if err := p.Validate(); err != nil {
+		return p, err
+	}
+	if o.measures(metric) && o.calib == "" {
+		return p, usagef("--allocation %s: no calibration data (HINT: give --calib FILE, or use --allocation %s)", o.allocation, prune.Uniform)
+	}
+	return p, nil
+}
+
+// measures tells whether a run needs calibration data.
+func (o *pruneFlags) measures(metric prune.Metric) bool {
+	return metric.Needs != 0 || o.allocation != prune.Uniform
+}
+
+// checkPlaces looks at everything that the run will write, before the work.
+func (o *pruneFlags) checkPlaces(j *job, model string) error {
+	masks := place{flag: "masks", path: o.masks, what: "a file of masks of an earlier run", own: isMasks, inputs: j.inputs}
+	var allow func(dir string) error
+	if o.overwrite {
+		allow = checkpoint.Replaceable(model)
+	}
+	err := errors.Join(
+		apart([2]string{"out", o.out}, [2]string{"masks", o.masks}, [2]string{"report", j.report}), masks.check(), checkpoint.Apart(model, o.out))
+	if err != nil {
+		return err
+	}
+	if !o.resume || o.overwrite { // with resume alone, what is there may be the finished output of this job, which the library knows
+		if err := checkpoint.Vacant(o.out, allow); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(o.masks); err == nil && !o.overwrite && !o.resume {
+		return usagef("--masks %s: output already exists (HINT: choose another name, or pass --overwrite)", o.masks)
+	}
+	if o.calib != "" {
+		if _, err := os.Stat(o.calib); err != nil {
+			return fmt.Errorf("--calib: %w", err)
+		}
+	}
+	return nil
 }

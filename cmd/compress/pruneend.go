@@ -3,12 +3,41 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/safetensors"
 )
+
+// allow is the rule for an existing output; nil: none is replaced.
+func (p *pruning) allow() func(dir string) error {
+	if !p.flags.overwrite {
+		return nil
+	}
+	return checkpoint.Replaceable(p.model.Path())
+}
+
+// remarks notes in the report what was not as one may think.
+func (p *pruning) remarks(r *pruneReport) error {
+	if p.flags.calib != "" && !p.flags.measures(p.opts.Metric) {
+		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.calib, p.opts.Metric.Name))
+	}
+	pruned := map[string]bool{}
+	for i := range r.Tensors {
+		pruned[r.Tensors[i].Name] = true
+	}
+	bad, err := checkpoint.NonFinite(p.job.ctx, p.model.Source(), pruned, checkpoint.Env{Device: p.model.Device()})
+	if err != nil {
+		return err
+	}
+	if r.NonFinite = bad; len(bad) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d tensors that are not pruned hold NaN or infinities and were copied as they are; the first is tensor %q, element %s",
+			len(bad), bad[0].Tensor, bad[0].Element))
+	}
+	return nil
+}
 
 // pack turns the hidden dense folder into the packed output.
 func (p *pruning) pack() (*checkpoint.Rewritten, error) {

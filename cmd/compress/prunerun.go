@@ -1,9 +1,13 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -16,6 +20,7 @@ type pruneReport struct {
 	Out        string                `json:"out"`
 	Perplexity *beforeAfter          `json:"perplexity,omitempty"`
 	Packed     *checkpoint.Rewritten `json:"packed,omitempty"`
+	NonFinite  []checkpoint.Place    `json:"non_finite,omitempty"` // in tensors that are not pruned
 }
 
 // beforeAfter is a perplexity on the same data before and after.
@@ -42,6 +47,9 @@ func pruneModel(j *job, path string, o pruneFlags) (any, error) {
 }
 
 func pruneInto(j *job, path string, o pruneFlags, opts prune.Options) (*pruneReport, error) {
+	if err := o.checkPlaces(j, path); err != nil {
+		return nil, err
+	}
 	m, err := j.load(path, lm.Options{Stream: true})
 	if err != nil {
 		return nil, err
@@ -64,10 +72,10 @@ func pruneInto(j *job, path string, o pruneFlags, opts prune.Options) (*pruneRep
 
 // calibration draws the windows that the metric needs.
 func calibration(j *job, m *lm.Model, o pruneFlags, metric prune.Metric) (corpus.Windows, error) {
-	if metric.Needs == 0 && o.allocation == prune.Uniform {
+	if !o.measures(metric) {
 		return corpus.Windows{}, nil
 	}
-	tok, err := tokenizerOf(m.Path())
+	tok, err := tokenizerOf(m)
 	if err != nil {
 		return corpus.Windows{}, err
 	}
@@ -91,30 +99,47 @@ type pruning struct {
 
 // begin opens the outputs, so that what is in the way is found before any work.
 func (p *pruning) begin() error {
-	fingerprint, err := prune.Fingerprint(p.model, p.calib, p.opts)
+	fingerprint, err := p.fingerprint()
 	if err != nil {
 		return err
 	}
 	overwrite := p.flags.overwrite
 	if p.flags.save == "bitmask" {
-		replace := checkpoint.Holds
-		if !overwrite {
-			replace = nil
-		}
-		if err := checkpoint.Vacant(p.flags.out, replace); err != nil {
+		if err := checkpoint.Vacant(p.flags.out, p.allow()); err != nil {
 			return err
 		}
 		p.dense, overwrite = filepath.Join(filepath.Dir(p.flags.out), "."+filepath.Base(p.flags.out)+".dense"), true
+	}
+	journal := filepath.Join(filepath.Dir(p.dense), "."+filepath.Base(p.dense)+".partial", "journal.jsonl")
+	if _, err := os.Stat(journal); err == nil && !p.flags.resume {
+		p.job.note("%s: the unfinished output of an interrupted run is discarded; --resume would have continued it", p.flags.out)
 	}
 	p.opts.Out, err = p.model.NewSaver(p.dense, lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.resume, Fingerprint: fingerprint})
 	if err != nil || p.flags.masks == "" {
 		return err
 	}
 	p.opts.Masks, err = prune.NewMasks(p.flags.masks, p.model, prune.MaskOptions{Overwrite: p.flags.overwrite, Resume: p.flags.resume})
-	if err != nil {
+	if err != nil && p.flags.resume {
 		return errors.Join(err, p.opts.Out.Suspend())
 	}
+	if err != nil {
+		return errors.Join(err, p.opts.Out.Abort())
+	}
 	return nil
+}
+
+// fingerprint identifies the job: besides what the library takes into account, the values of the weights, so that a run is
+// not continued with another model of the same shape.
+func (p *pruning) fingerprint() (string, error) {
+	job, err := prune.Fingerprint(p.job.ctx, p.model, p.calib, p.opts)
+	if err != nil {
+		return "", err
+	}
+	bar := p.job.bars()
+	defer bar.end()
+	weights, err := checkpoint.Sum(p.job.ctx, p.model.Source(), checkpoint.Env{Progress: bar.show})
+	sum := sha256.Sum256([]byte(job + weights + p.calib.Hash))
+	return hex.EncodeToString(sum[:]), err
 }
 
 func (p *pruning) run() (*pruneReport, error) {
@@ -138,7 +163,11 @@ func (p *pruning) run() (*pruneReport, error) {
 	if err != nil {
 		return nil, err
 	}
+	done.Version = compress.Version()
 	r := &pruneReport{Report: done, Out: p.flags.out}
+	if err := p.remarks(r); err != nil {
+		return nil, err
+	}
 	if before != nil {
 		after, err := measureFolder(p.job, p.dense, p.flags.ppl, cut)
 		if err != nil {

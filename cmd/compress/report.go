@@ -35,6 +35,9 @@ func writeReport(j *job, paths []string, out string, overwrite bool) (any, error
 	if _, err := os.Stat(out); err == nil && !overwrite {
 		return nil, usagef("--out %s: output already exists (HINT: choose another --out, or pass --overwrite)", out)
 	}
+	if err := (place{flag: "out", path: out, own: func(string) bool { return true }, inputs: j.inputs}).check(); err != nil {
+		return nil, err
+	}
 	var runs []*pages.Run
 	for _, p := range paths {
 		r, err := pages.Read(p)

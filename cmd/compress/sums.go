@@ -26,8 +26,8 @@ func (s *sums) add(losses []float64, w corpus.Windows, i int) {
 }
 
 // mean is the loss per token. Its standard error is that of a ratio of two sums over windows, which for windows of equal
-// length is the standard error of their means; 0 for a single window.
-func (s *sums) mean() (m, stderr float64) {
+// length is the standard error of their means; nil for a single window, which tells nothing about it.
+func (s *sums) mean() (m float64, stderr *float64) {
 	loss := 0.0
 	for _, v := range s.loss {
 		loss += v
@@ -35,7 +35,7 @@ func (s *sums) mean() (m, stderr float64) {
 	n := float64(s.tokens)
 	m = loss / n
 	if len(s.loss) < 2 {
-		return m, 0
+		return m, nil
 	}
 	square := 0.0
 	for i, v := range s.loss {
@@ -43,5 +43,6 @@ func (s *sums) mean() (m, stderr float64) {
 		square += d * d
 	}
 	k := float64(len(s.loss))
-	return m, math.Sqrt(square*k/(k-1)) / n
+	se := math.Sqrt(square*k/(k-1)) / n
+	return m, &se
 }

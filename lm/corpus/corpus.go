@@ -27,7 +27,7 @@ type Windows struct {
 	Seed    uint64 `json:"seed"`              // of the draws; 0 also where nothing is drawn
 	Docs    int    `json:"documents"`         // records of the file, 1 for plain text, rows for token ids
 	Tokens  int64  `json:"tokens"`            // tokens that were read; 0 where documents are drawn
-	Dropped int64  `json:"dropped,omitempty"` // tokens at the end that fill no window
+	Dropped int64  `json:"dropped,omitempty"` // tokens at the end that fill no window; 0 where a limit ends it before
 	Redrawn int    `json:"redrawn,omitempty"` // drawn documents that were too short
 	Blank   int    `json:"blank,omitempty"`   // blank lines of a JSONL file
 }

@@ -127,7 +127,9 @@ func (w *Windows) cutText(ctx context.Context, s *source, tok Tokenizer, o CutOp
 		}
 		return ctx.Err()
 	})
-	w.Dropped = int64(len(open))
+	if !w.full(o) {
+		w.Dropped = int64(len(open))
+	}
 	return err
 }
 
@@ -247,7 +249,9 @@ func (w *Windows) cutIDs(s *source, o CutOptions) error {
 		case len(row) < o.SeqLen && len(row) > 1 && !w.full(o):
 			w.IDs = append(w.IDs, row)
 		default:
-			w.Dropped += int64(len(w.chop(row, o)))
+			if rest := w.chop(row, o); !w.full(o) {
+				w.Dropped += int64(len(rest))
+			}
 		}
 	}
 	return nil

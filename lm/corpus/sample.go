@@ -34,7 +34,7 @@ func (o *SampleOptions) setDefaults(tok Tokenizer) error {
 	if o.SeqLen == 0 {
 		o.SeqLen = 2048
 	}
-	if int64(o.Samples)*int64(o.SeqLen) > maxTokens {
+	if o.Samples > maxTokens/o.SeqLen { // a product might overflow
 		return fmt.Errorf("%w: %d windows of %d tokens are more than %d tokens", ErrOptions, o.Samples, o.SeqLen, maxTokens)
 	}
 	if o.VocabSize == 0 && tok != nil {

@@ -84,6 +84,9 @@ func (f *Folder) open(p Plan) error {
 	if err := os.MkdirAll(f.stage, 0o777); err != nil {
 		return err
 	}
+	if stat, err := os.Lstat(f.stage); err != nil || !stat.IsDir() {
+		return fmt.Errorf("%s: not a folder of its own, so nothing is written there; remove it", f.stage)
+	}
 	var err error
 	if f.journal, err = openJournal(filepath.Join(f.stage, journalName)); err != nil {
 		return err

@@ -14,6 +14,7 @@ var (
 	ErrExists  = errors.New("output already exists")
 	ErrTarget  = errors.New("not a folder to write to")
 	ErrInPlace = errors.New("output is the source itself")
+	ErrBusy    = errors.New("another process writes this output")
 )
 
 // Env is what work needs from its surroundings.

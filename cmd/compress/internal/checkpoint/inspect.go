@@ -2,11 +2,14 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -24,8 +27,12 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 	}
 	var config *arch.Config
 	var parts map[string]*packed
+	note := ""
 	if raw != nil {
-		if config, err = parseConfig(filepath.Join(path, "config.json"), raw); err != nil {
+		config, err = parseConfig(filepath.Join(path, "config.json"), raw)
+		if errors.Is(err, arch.ErrUnknown) {
+			note = err.Error()
+		} else if err != nil {
 			return nil, err
 		}
 		if isPacked(raw) {
@@ -35,6 +42,7 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 		}
 	}
 	r := newInspection(path, src, config, parts)
+	r.Note = note
 	if values || verify {
 		if err := r.readValues(ctx, src, e); err != nil {
 			return nil, err
@@ -69,6 +77,32 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e Env)
 	if err != nil {
 		return err
 	}
+	defer m.Close()
 	r.Verified = append(r.Verified, "shapes")
-	return m.Close()
+	tok, err := tokenizer.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = FitTokenizer(path, tok, m.Config())
+	}
+	if err == nil {
+		r.Verified = append(r.Verified, "tokenizer")
+	}
+	return err
+}
+
+// FitTokenizer tells whether a model knows every token of a tokenizer. A model may have more: rows that fill its table up.
+func FitTokenizer(path string, tok *tokenizer.Tokenizer, c *arch.Config) error {
+	if tok.VocabSize() <= c.Vocab {
+		return nil
+	}
+	table := ""
+	for _, t := range c.Arch.Tensors {
+		if t.Role == arch.Embed {
+			table = t.Name
+		}
+	}
+	return fmt.Errorf("%s: the tokenizer has %d token ids, but tensor %q and vocab_size of config.json have %d: they do not belong together",
+		filepath.Join(path, "tokenizer.json"), tok.VocabSize(), table, c.Vocab)
 }

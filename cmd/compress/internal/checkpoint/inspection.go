@@ -13,6 +13,7 @@ import (
 type Inspection struct {
 	Path         string           `json:"path"`
 	Architecture string           `json:"architecture,omitempty"`
+	Note         string           `json:"note,omitempty"` // why there is no architecture although there is a configuration
 	Blocks       int              `json:"blocks,omitempty"`
 	Hidden       int              `json:"hidden,omitempty"`
 	Heads        int              `json:"heads,omitempty"`
@@ -22,12 +23,12 @@ type Inspection struct {
 	Tensors      int              `json:"tensors"`
 	Bytes        int64            `json:"bytes"`
 	Files        []string         `json:"files"`
-	Sparsity     *float64         `json:"sparsity,omitempty"` // zeros of the blocks' matrices (of all floats without a configuration)
+	Sparsity     *float64         `json:"sparsity,omitempty"` // zeros of the blocks' matrices (of all tensors without an architecture); nil where not all are counted
 	DTypes       map[string]int64 `json:"dtypes"`             // elements of each type
 	Roles        []*RoleReport    `json:"roles"`
 	List         []TensorReport   `json:"list"`
 	Verified     []string         `json:"verified,omitempty"`
-	Unchecked    []string         `json:"unchecked_dtypes,omitempty"`    // types that may hold NaN or infinities and are not looked at
+	Uncounted    []string         `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
 	Unknown      []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
 }
 
@@ -36,8 +37,8 @@ type RoleReport struct {
 	Role     string   `json:"role"`
 	Tensors  int      `json:"tensors"`
 	Elements int64    `json:"elements"`
-	DType    string   `json:"dtype"` // all of them, if they differ
-	Zeros    int64    `json:"zeros"`
+	DType    string   `json:"dtype"`           // all of them, if they differ
+	Zeros    *int64   `json:"zeros,omitempty"` // nil where not all are counted
 	Sparsity *float64 `json:"sparsity,omitempty"`
 	linear   bool
 }
@@ -48,10 +49,11 @@ type TensorReport struct {
 	DType     string  `json:"dtype"`
 	Shape     []int64 `json:"shape"`
 	Role      string  `json:"role"`
-	Zeros     int64   `json:"zeros"`
+	Zeros     *int64  `json:"zeros,omitempty"`      // nil: not counted
 	Packed    bool    `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
 	NonFinite string  `json:"non_finite,omitempty"` // place of the first NaN or infinity
 	values    string  // the tensor that holds the values
+	left      int64   // zeros that packing left out
 	file      string
 	role      *RoleReport
 }
@@ -72,7 +74,7 @@ func newInspection(path string, src *safetensors.Dir, c *arch.Config, parts map[
 				continue
 			}
 			t.Name, t.Shape, t.Packed, t.values = p.module+".weight", []int64{p.rows, p.cols}, true, p.module+partValues
-			info.DType, t.Zeros = p.dtype, p.rows*p.cols-p.nonZero
+			info.DType, t.left = p.dtype, p.rows*p.cols-p.nonZero
 		}
 		t.DType = info.DType.String()
 		r.add(t, table, roles)
@@ -125,38 +127,71 @@ func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env
 	if err != nil {
 		return err
 	}
-	var done, zeros, weights int64
+	var done int64
 	for i := range r.List {
 		t := &r.List[i]
 		info, _ := src.Info(t.values)
-		if name := info.DType.String(); opaque(info.DType) && !slices.Contains(r.Unchecked, name) {
-			r.Unchecked = append(r.Unchecked, name)
-		}
 		got, err := s.scan(src, info)
 		if err != nil {
 			return err
 		}
-		t.Zeros += got.zeros
-		t.role.Zeros += t.Zeros
+		if got.zeros >= 0 {
+			zeros := t.left + got.zeros
+			t.Zeros = &zeros
+		} else if name := info.DType.String(); !slices.Contains(r.Uncounted, name) {
+			r.Uncounted = append(r.Uncounted, name)
+		}
 		if got.bad >= 0 {
 			t.NonFinite = index(got.bad, info.Shape)
-		}
-		if t.role.linear {
-			zeros, weights = zeros+t.Zeros, weights+product(t.Shape)
 		}
 		done += info.Size
 		e.progress("reading", done, r.Bytes)
 	}
-	for _, role := range r.Roles {
-		role.Sparsity = share(role.Zeros, role.Elements)
-	}
-	r.Sparsity = share(zeros, weights)
+	r.sumZeros()
 	return nil
 }
 
-// opaque tells whether a type is a float that no device computes with.
-func opaque(d safetensors.DType) bool {
-	return computeType[d] == 0 && (strings.HasPrefix(d.String(), "F") || d == safetensors.C64)
+// sumZeros adds the zeros up, for every role and for the matrices of the blocks.
+func (r *Inspection) sumZeros() {
+	var matrices zeroSum
+	roles := map[*RoleReport]*zeroSum{}
+	for i := range r.List {
+		t := &r.List[i]
+		if roles[t.role] == nil {
+			roles[t.role] = &zeroSum{}
+		}
+		roles[t.role].add(t)
+		if t.role.linear {
+			matrices.add(t)
+		}
+	}
+	for role, sum := range roles {
+		role.Zeros, role.Sparsity = sum.result()
+	}
+	_, r.Sparsity = matrices.result()
+}
+
+// zeroSum adds up the zeros of tensors.
+type zeroSum struct {
+	zeros, elements int64
+	unknown         bool
+}
+
+func (s *zeroSum) add(t *TensorReport) {
+	s.elements += product(t.Shape)
+	if t.Zeros == nil {
+		s.unknown = true
+		return
+	}
+	s.zeros += *t.Zeros
+}
+
+// result is nil where zeros were not counted.
+func (s *zeroSum) result() (zeros *int64, sparsity *float64) {
+	if s.unknown {
+		return nil, nil
+	}
+	return &s.zeros, share(s.zeros, s.elements)
 }
 
 func share(a, b int64) *float64 {

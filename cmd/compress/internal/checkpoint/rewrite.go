@@ -65,9 +65,16 @@ type item struct {
 }
 
 // Rewrite writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when it is
-// complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget or ErrInPlace, or are those
+// complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget, ErrInPlace or ErrBusy, or are those
 // of package safetensors.
 func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*Rewritten, error) {
+	var allow func(dir string) error
+	if o.Overwrite {
+		allow = Replaceable(path)
+	}
+	if err := errors.Join(Apart(path, out), Vacant(out, allow)); err != nil {
+		return nil, err
+	}
 	src, err := safetensors.OpenDir(path)
 	if err != nil {
 		return nil, err
@@ -81,14 +88,7 @@ func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	if samePlace(path, out) {
-		return nil, fmt.Errorf("--out %s: %w (HINT: choose another --out)", out, ErrInPlace)
-	}
-	replace := Holds
-	if !o.Overwrite {
-		replace = nil
-	}
-	s, err := Stage(out, replace)
+	s, err := Stage(out, allow)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +97,6 @@ func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*R
 		return nil, err
 	}
 	return r.report, s.Commit()
-}
-
-func samePlace(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // write fills the staged folder.

@@ -15,6 +15,7 @@ type scanner struct {
 	ctx context.Context
 	ops *kernels.Ops
 	buf *kernels.Buffer
+	raw []byte
 }
 
 func newScanner(ctx context.Context, dev kernels.Device) (*scanner, error) {
@@ -27,16 +28,16 @@ func newScanner(ctx context.Context, dev kernels.Device) (*scanner, error) {
 
 // scanned is what the values of a tensor look like.
 type scanned struct {
-	zeros int64
-	bad   int64 // first element that is NaN or infinite, -1: none, or not a type that has them
+	zeros int64 // -1: of a type whose zeros cannot be told
+	bad   int64 // first element that is NaN or infinite, -1: none
 }
 
-// scan counts zeros and looks for the first value that is not finite. Types that are no floats have neither.
+// scan counts zeros and looks for the first value that is not finite.
 func (s *scanner) scan(src safetensors.Source, info safetensors.Info) (scanned, error) {
 	r := scanned{bad: -1}
 	d := computeType[info.DType]
 	if d == 0 {
-		return r, nil
+		return s.scanOther(src, info)
 	}
 	err := s.pieces(src, info, d, func(x kernels.Mat, at int64) {
 		if d == kernels.F64 {
@@ -51,6 +52,31 @@ func (s *scanner) scan(src safetensors.Source, info safetensors.Info) (scanned, 
 		}
 	})
 	return r, err
+}
+
+// scanOther scans types that no device computes with.
+func (s *scanner) scanOther(src safetensors.Source, info safetensors.Info) (scanned, error) {
+	look := lookAt(info.DType)
+	if look == nil {
+		return scanned{zeros: -1, bad: -1}, nil
+	}
+	r := scanned{bad: -1}
+	s.raw = slices.Grow(s.raw[:0], int(min(pieceBytes, info.Size)))
+	for off := int64(0); off < info.Size; off += pieceBytes {
+		if err := s.ctx.Err(); err != nil {
+			return r, err
+		}
+		p := s.raw[:min(pieceBytes, info.Size-off)]
+		if _, err := src.ReadAt(info.Name, p, off); err != nil {
+			return r, err
+		}
+		zeros, bad := look(p)
+		r.zeros += zeros
+		if r.bad < 0 && bad >= 0 {
+			r.bad = off*8/int64(info.DType.Bits()) + int64(bad)
+		}
+	}
+	return r, nil
 }
 
 // scan64 does in plain Go what the operations do for the types that models are computed in.

@@ -13,57 +13,107 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Staged is an output folder under construction: a hidden sibling of its final name, which it gets when it is complete.
+// Staged is an output folder under construction: a hidden sibling of its final name, which it gets when it is complete. It
+// is locked: nobody else can be at work on the same output.
 type Staged struct {
 	Dir   string // where to write
 	final string
+	allow func(dir string) error
+	lock  *os.File
 }
 
 // Stage makes the folder for an output; see [Vacant] for what may be at its final name, which stays as it is until
-// Commit.
-func Stage(out string, replace func(dir string) bool) (*Staged, error) {
+// Commit. The error wraps ErrBusy while another process writes the same output.
+func Stage(out string, allow func(dir string) error) (*Staged, error) {
 	final, err := filepath.Abs(out)
 	if err != nil {
 		return nil, err
 	}
-	if err := Vacant(final, replace); err != nil {
+	if err := Vacant(final, allow); err != nil {
 		return nil, err
 	}
-	s := &Staged{Dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".partial"), final: final}
-	if err := os.RemoveAll(s.Dir); err != nil {
-		return nil, err
+	s := &Staged{Dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".partial"), final: final, allow: allow}
+	if s.lock, err = claim(s.Dir); err != nil {
+		return nil, fmt.Errorf("--out %s: %w", out, err)
 	}
-	return s, os.MkdirAll(s.Dir, 0o777)
+	left, err := os.ReadDir(s.Dir)
+	for _, e := range left {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.lock.Close())
+	}
+	return s, nil
 }
 
-// Vacant tells whether an output folder can be written: there is nothing, or an empty folder, or one that replace, where it
-// is not nil, agrees to. The errors wrap ErrExists or ErrTarget.
-func Vacant(path string, replace func(dir string) bool) error {
+// claim makes a folder, or takes the one that an interrupted run left, and locks it.
+func claim(dir string) (*os.File, error) {
+	for {
+		if err := os.Mkdir(dir, 0o777); errors.Is(err, fs.ErrNotExist) {
+			if err := os.MkdirAll(dir, 0o777); err != nil {
+				return nil, err
+			}
+		} else if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if st, err := os.Lstat(dir); err == nil && !st.IsDir() {
+			return nil, fmt.Errorf("%w: %s is in the way and is no folder", ErrTarget, dir)
+		}
+		f, err := lockDir(dir)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+}
+
+// lockDir locks a folder. The error wraps fs.ErrNotExist where the folder vanished meanwhile, which the end of another
+// run does.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	mine, errMine := f.Stat()
+	now, errNow := os.Lstat(dir)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("%w: %s is locked", ErrBusy, dir)
+	case errMine != nil || errNow != nil || !os.SameFile(mine, now):
+		err = fmt.Errorf("%s: %w", dir, fs.ErrNotExist)
+	default:
+		return f, nil // also on file systems without locks
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// Vacant tells whether an output folder can be written: there is nothing, or an empty folder, or one that allow, where it
+// is not nil, has nothing against. The errors wrap ErrExists or ErrTarget.
+func Vacant(path string, allow func(dir string) error) error {
 	switch entries, err := os.ReadDir(path); {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("--out %s: %w (HINT: choose another --out)", path, ErrTarget)
+		return fmt.Errorf("--out %s: %w: there is a file (HINT: choose another --out)", path, ErrTarget)
 	case err != nil:
 		return fmt.Errorf("--out: %w", err)
-	case replace == nil:
+	case allow == nil:
 		return fmt.Errorf("--out %s: %w and is not empty", path, ErrExists)
-	case !replace(path):
-		return fmt.Errorf("--out %s: %w: it holds something else than is written here, and is not replaced (HINT: choose another --out)", path, ErrTarget)
+	}
+	if err := allow(path); err != nil {
+		return fmt.Errorf("--out %s: %w", path, err)
 	}
 	return nil
 }
 
-// Holds tells whether a folder holds weights: what --overwrite may replace.
-func Holds(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isWeights(e.Name()) })
-}
-
-// Commit gives the folder its final name.
+// Commit gives the folder its final name, if that is still free or may be replaced.
 func (s *Staged) Commit() error {
-	if err := syncDir(s.Dir); err != nil {
+	defer s.lock.Close()
+	if err := errors.Join(syncDir(s.Dir), Vacant(s.final, s.allow)); err != nil {
 		return err
+	}
+	if old, err := lockDir(s.final); err == nil {
+		defer old.Close() // it gets the hidden name for a moment, and nobody may take it for an unfinished output
 	}
 	if err := swap(s.Dir, s.final); err != nil {
 		return err
@@ -87,7 +137,10 @@ func swapByTwo(dir, final string) error {
 }
 
 // Abandon removes what an unfinished run has written.
-func (s *Staged) Abandon() { os.RemoveAll(s.Dir) }
+func (s *Staged) Abandon() {
+	os.RemoveAll(s.Dir)
+	s.lock.Close()
+}
 
 func syncDir(path string) error {
 	d, err := os.Open(path)

@@ -30,7 +30,7 @@ func read(t *testing.T, dir string) string {
 func TestCommitReplacesInOneStep(t *testing.T) {
 	final := filepath.Join(t.TempDir(), "out")
 	for _, text := range []string{"first", "second"} {
-		s, err := Stage(final, Holds)
+		s, err := Stage(final, Replaceable(""))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestSwapByTwo(t *testing.T) {
 func TestAbandonLeavesTheOld(t *testing.T) {
 	final := filepath.Join(t.TempDir(), "out")
 	fill(t, final, "old")
-	s, err := Stage(final, Holds)
+	s, err := Stage(final, Replaceable(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,5 +74,103 @@ func TestAbandonLeavesTheOld(t *testing.T) {
 	s.Abandon()
 	if read(t, final) != "old" {
 		t.Error("the old folder changed")
+	}
+}
+
+// TestOneRunAtATime: a second run of the same output is refused until the first has ended.
+func TestOneRunAtATime(t *testing.T) {
+	final := filepath.Join(t.TempDir(), "out")
+	first, err := Stage(final, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, first.Dir, "first")
+	if _, err := Stage(final, nil); !errors.Is(err, ErrBusy) {
+		t.Errorf("error %v, want ErrBusy", err)
+	}
+	if err := first.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Stage(final, nil); !errors.Is(err, ErrExists) {
+		t.Errorf("error %v, want ErrExists", err)
+	}
+	second, err := Stage(final, Replaceable(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Abandon()
+	if read(t, final) != "first" {
+		t.Error("the folder changed")
+	}
+}
+
+// TestCommitLooksAgain: what appeared under the final name meanwhile is not replaced.
+func TestCommitLooksAgain(t *testing.T) {
+	final := filepath.Join(t.TempDir(), "out")
+	s, err := Stage(final, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s.Dir, "mine")
+	fill(t, final, "other")
+	if err := s.Commit(); !errors.Is(err, ErrExists) || read(t, final) != "other" {
+		t.Errorf("error %v, want ErrExists", err)
+	}
+}
+
+// TestLinkInTheWay: a link under the hidden name is not followed.
+func TestLinkInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	fill(t, filepath.Join(dir, "precious"), "precious")
+	if err := os.Symlink("precious", filepath.Join(dir, ".out.partial")); err != nil {
+		t.Skip(err)
+	}
+	if _, err := Stage(filepath.Join(dir, "out"), nil); !errors.Is(err, ErrTarget) {
+		t.Errorf("error %v, want ErrTarget", err)
+	}
+	if read(t, filepath.Join(dir, "precious")) != "precious" {
+		t.Error("the linked folder changed")
+	}
+}
+
+func TestReplaceable(t *testing.T) {
+	source := t.TempDir()
+	files := func(names ...string) string {
+		dir := t.TempDir()
+		for _, name := range names {
+			path := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte("text of "+filepath.Base(name)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	if err := os.WriteFile(filepath.Join(source, "README.md"), []byte("text of README.md"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, good := range [][]string{
+		{"model.safetensors"},
+		{"model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json", "tokenizer_config.json", "LICENSE.txt"},
+		{"model.safetensors", "README.md"}, // as in the source
+	} {
+		if err := Replaceable(source)(files(good...)); err != nil {
+			t.Errorf("%v: %v", good, err)
+		}
+	}
+	for _, bad := range [][]string{
+		{"config.json"},
+		{"model.safetensors", "NOTES.txt"},
+		{"model.safetensors", ".git/config"},
+		{"model.safetensors", "adapter.safetensors"},
+		{"model.safetensors", "config.json", "pytorch_model.bin"},
+		{"model.safetensors", "report.json"}, // not one of ours
+		{"a", "b", "c", "d", "e", "f", "g"},
+	} {
+		if err := Replaceable(source)(files(bad...)); !errors.Is(err, ErrTarget) {
+			t.Errorf("%v: error %v, want ErrTarget", bad, err)
+		}
 	}
 }

@@ -1,0 +1,141 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it holds weights, and
+// beside them nothing but files that belong to a checkpoint, equal copies of files of the source, and reports.
+func Replaceable(source string) func(dir string) error {
+	return func(dir string) error {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		weights, models := weightsOf(dir), 0
+		var foreign []string
+		for _, e := range entries {
+			switch name := e.Name(); {
+			case e.IsDir():
+				foreign = append(foreign, name)
+			case weights(name):
+				models++
+			case belongs(name), sameContent(filepath.Join(dir, name), filepath.Join(source, name)), IsReport(filepath.Join(dir, name)):
+			default:
+				foreign = append(foreign, name)
+			}
+		}
+		if len(foreign) > 0 {
+			return Foreign(foreign)
+		}
+		if models == 0 {
+			return fmt.Errorf("%w: it holds no model, so it is not replaced (HINT: choose another --out)", ErrTarget)
+		}
+		return nil
+	}
+}
+
+// Foreign is the error about files that are not to be removed, of which there is at least one.
+func Foreign(names []string) error {
+	const most = 5
+	list := fmt.Sprintf("%.100q", names[:min(len(names), most)])
+	more := ""
+	if len(names) > most {
+		more = fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return fmt.Errorf("%w: it holds something else than is written here, so it is not replaced: %s%s (HINT: move that away, or choose another --out)",
+		ErrTarget, strings.Trim(list, "[]"), more)
+}
+
+var shardName = regexp.MustCompile(`^model-[0-9]{5}-of-[0-9]{5}\.safetensors$`)
+
+// weightsOf tells which files of a folder are the weights of its model: those with the usual names, and those that the
+// index names.
+func weightsOf(dir string) func(name string) bool {
+	var listed []string
+	if src, err := safetensors.OpenDir(dir); err == nil {
+		listed = src.Shards()
+		src.Close()
+	}
+	return func(name string) bool {
+		return name == safetensors.SingleName || name == safetensors.IndexName || shardName.MatchString(name) || slices.Contains(listed, name)
+	}
+}
+
+// sideFiles are the files beside the weights that outputs have, as patterns.
+var sideFiles = []string{
+	"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "merges.txt",
+	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
+}
+
+func belongs(name string) bool {
+	return slices.ContainsFunc(sideFiles, func(p string) bool { ok, _ := filepath.Match(p, name); return ok })
+}
+
+// maxReport bounds what is read to recognize a report.
+const maxReport = 256 << 20
+
+// IsReport tells whether a file is a report that this program wrote.
+func IsReport(path string) bool {
+	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Size() > maxReport {
+		return false
+	}
+	data, err := os.ReadFile(path)
+	var r struct {
+		Command string `json:"command"`
+		Version string `json:"version"`
+	}
+	return err == nil && json.Unmarshal(data, &r) == nil && strings.HasPrefix(r.Command, "compress ") && r.Version != ""
+}
+
+// maxCompared bounds the files that are compared; a copy of a larger one counts as something else.
+const maxCompared = 16 << 20
+
+// sameContent tells whether two regular files hold the same.
+func sameContent(a, b string) bool {
+	var data [2][]byte
+	for i, path := range []string{a, b} {
+		st, err := os.Lstat(path)
+		if err != nil || !st.Mode().IsRegular() || st.Size() > maxCompared {
+			return false
+		}
+		if data[i], err = os.ReadFile(path); err != nil {
+			return false
+		}
+	}
+	return bytes.Equal(data[0], data[1])
+}
+
+// Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, and does not hold it.
+// The error wraps ErrInPlace.
+func Apart(source, out string) error {
+	target, err := os.Stat(out)
+	if err != nil {
+		return nil // not there, or Vacant says what is wrong with it
+	}
+	at, err := filepath.Abs(source)
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		if st, err := os.Stat(at); err == nil && os.SameFile(st, target) {
+			if first {
+				return fmt.Errorf("--out %s: %w (HINT: choose another --out)", out, ErrInPlace)
+			}
+			return fmt.Errorf("--out %s: %w: the folder holds the model %s (HINT: choose another --out)", out, ErrTarget, source)
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+		at = filepath.Dir(at)
+	}
+}
