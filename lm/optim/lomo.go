@@ -41,22 +41,39 @@ func (l *LOMO) Apply(p Param, s Step) error {
 		return err
 	}
 	slot.step++
-	g, lr, scale, bound := p.grad(), p.rate(s), s.scale(), clipBound(l.o.ClipValue)
+	g, lr, clip := p.grad(), p.rate(s), newClip(l.o.ClipValue, s)
 	keep, rate := float32(1-lr*p.decay(l.o.WeightDecay)), float32(-lr)
 	values{m: p.Value}.change(l.o.Threads, func(lo int, p []float32) {
 		for i, d := range g[lo:][:len(p)] {
-			d = max(-bound, min(bound, d)) * scale
-			p[i] = float32(p[i]*keep) + float32(rate*d)
+			p[i] = float32(p[i]*keep) + float32(rate*clip.apply(d))
 		}
 	})
 	return nil
 }
 
-func clipBound(v float64) float32 {
-	if v == 0 {
-		return float32(inf)
+// clip bounds and then scales gradients. Magnitudes are compared as bit patterns, whose order is the same, because that needs
+// no branch; NaN stays NaN.
+type clip struct {
+	bound, span uint32 // magnitudes in (bound, bound+span] become bound
+	scale       float32
+}
+
+func newClip(bound float64, s Step) clip {
+	if bound == 0 {
+		bound = inf
 	}
-	return float32(v)
+	b := math.Float32bits(float32(bound))
+	return clip{b, math.Float32bits(float32(inf)) - b, s.scale()}
+}
+
+func (c clip) apply(d float32) float32 {
+	const sign = 1 << 31
+	bits := math.Float32bits(d)
+	size := bits &^ sign
+	if size-c.bound-1 < c.span {
+		size = c.bound
+	}
+	return math.Float32frombits(size|bits&sign) * c.scale
 }
 
 // AdaLomoOptions configures [NewAdaLomo].
@@ -99,7 +116,7 @@ func (a *AdaLomo) Apply(p Param, s Step) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	u := &adaUpdate{AdaLomoOptions: a.o, g: p.grad(), scale: s.scale(), bound: clipBound(a.o.ClipValue), rows: p.Value.Rows, cols: p.Value.Cols}
+	u := &adaUpdate{AdaLomoOptions: a.o, g: p.grad(), clip: newClip(a.o.ClipValue, s), rows: p.Value.Rows, cols: p.Value.Cols}
 	if len(u.g) == 0 {
 		return nil
 	}
@@ -119,18 +136,18 @@ func (a *AdaLomo) Apply(p Param, s Step) error {
 	u.beta = 1 - math.Pow(float64(slot.step), -a.o.DecayRate)
 	u.factors(slot, sums)
 	lr := p.rate(s) * max(a.o.EpsScale, math.Sqrt(sumSquaresOf(p.Value, a.o.Threads)/float64(len(u.g))))
-	u.apply(p.Value, lr, p.decay(a.o.WeightDecay))
+	u.subtract(p.Value, lr, p.decay(a.o.WeightDecay))
 	return nil
 }
 
 // adaUpdate is one step for one parameter.
 type adaUpdate struct {
 	AdaLomoOptions
-	g            []float32
-	scale, bound float32
-	rows, cols   int
-	beta         float64
-	row, col     []float32 // u_ij = row_i·col_j·g_ij
+	clip
+	g          []float32
+	rows, cols int
+	beta       float64
+	row, col   []float32 // u_ij = row_i·col_j·g_ij
 }
 
 // squareSums are sums of g².
@@ -138,9 +155,6 @@ type squareSums struct {
 	row, col []float64
 	total    float64
 }
-
-// at is a gradient after clipping and scaling.
-func (u *adaUpdate) at(v float32) float32 { return max(-u.bound, min(u.bound, v)) * u.scale }
 
 // bands cuts the rows into at most 64 bands of a fixed size, and calls f for each.
 func (u *adaUpdate) bands(f func(band, lo, hi int)) int {
@@ -159,13 +173,7 @@ func (u *adaUpdate) squares() squareSums {
 	u.bands(func(band, lo, hi int) {
 		col := part[band*u.cols:][:u.cols]
 		for i := lo; i < hi; i++ {
-			sum := 0.0
-			for j, v := range u.g[i*u.cols:][:u.cols] {
-				d := float64(u.at(v))
-				sum += d * d
-				col[j] += d * d
-			}
-			s.row[i] = sum
+			s.row[i] = u.addSquares(col, u.g[i*u.cols:][:u.cols])
 		}
 	})
 	for b := 0; b < len(part); b += u.cols {
@@ -177,6 +185,26 @@ func (u *adaUpdate) squares() squareSums {
 		s.total += v
 	}
 	return s
+}
+
+// addSquares adds squares to col and returns their sum. Two sums, so that additions need not wait for each other.
+func (u *adaUpdate) addSquares(col []float64, g []float32) float64 {
+	var even, odd float64
+	col = col[:len(g)]
+	j := 0
+	for ; j+2 <= len(g); j += 2 {
+		x, y := float64(u.clip.apply(g[j])), float64(u.clip.apply(g[j+1]))
+		x, y = x*x, y*y
+		col[j] += x
+		col[j+1] += y
+		even, odd = even+x, odd+y
+	}
+	if j < len(g) {
+		x := float64(u.clip.apply(g[j]))
+		col[j] += x * x
+		even += x * x
+	}
+	return even + odd
 }
 
 // factors moves the mean squares on and derives row and col.
@@ -210,17 +238,12 @@ func rootsInto(dst, v []float32, mean float64) {
 	}
 }
 
-// apply scales the update to the threshold and subtracts it.
-func (u *adaUpdate) apply(value kernels.Mat, lr, decay float64) {
+// subtract scales the update to the threshold and subtracts it.
+func (u *adaUpdate) subtract(value kernels.Mat, lr, decay float64) {
 	part := make([]float64, u.bands(nil))
 	u.bands(func(band, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			sum := 0.0
-			for j, v := range u.g[i*u.cols:][:u.cols] {
-				d := float64(u.col[j] * u.at(v))
-				sum += d * d
-			}
-			part[band] += sum * float64(u.row[i]) * float64(u.row[i])
+			part[band] += u.sumUpdate(u.g[i*u.cols:][:u.cols]) * float64(u.row[i]) * float64(u.row[i])
 		}
 	})
 	total := 0.0
@@ -230,13 +253,35 @@ func (u *adaUpdate) apply(value kernels.Mat, lr, decay float64) {
 	rms := math.Sqrt(total / float64(len(u.g)))
 	keep, rate := float32(1-lr*decay), float32(-lr/max(1, rms/u.Threshold))
 	values{m: value}.change(u.Threads, func(lo int, p []float32) {
-		i, j := lo/u.cols, lo%u.cols
-		for q, v := range u.g[lo:][:len(p)] {
-			d := float32(u.row[i]*u.col[j]) * u.at(v)
-			p[q] = float32(p[q]*keep) + float32(rate*d)
-			if j++; j == u.cols {
-				i, j = i+1, 0
-			}
+		for len(p) > 0 { // row by row
+			i, j := lo/u.cols, lo%u.cols
+			n := min(len(p), u.cols-j)
+			u.subtractRow(p[:n], u.g[lo:][:n], u.col[j:][:n], u.row[i], keep, rate)
+			p, lo = p[n:], lo+n
 		}
 	})
+}
+
+// sumUpdate adds up squared updates of a row, but for its factor.
+func (u *adaUpdate) sumUpdate(g []float32) float64 {
+	var even, odd float64
+	col := u.col[:len(g)]
+	j := 0
+	for ; j+2 <= len(g); j += 2 {
+		x, y := float64(col[j]*u.clip.apply(g[j])), float64(col[j+1]*u.clip.apply(g[j+1]))
+		even, odd = even+x*x, odd+y*y
+	}
+	if j < len(g) {
+		x := float64(col[j] * u.clip.apply(g[j]))
+		even += x * x
+	}
+	return even + odd
+}
+
+func (u *adaUpdate) subtractRow(p, g, col []float32, row, keep, rate float32) {
+	g, col = g[:len(p)], col[:len(p)]
+	for j, x := range p {
+		d := float32(row*col[j]) * u.clip.apply(g[j])
+		p[j] = float32(x*keep) + float32(rate*d)
+	}
 }
