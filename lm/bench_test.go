@@ -106,3 +106,47 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkBackward computes all gradients of 4 sequences of 256 tokens, with every block computed again and with all of them
+// kept, beside the forward pass alone. The ratio is that of the processor times of backward alone (the whole less a forward pass) and forward.
+func BenchmarkBackward(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		dtype safetensors.DType
+		o     Options
+	}{
+		{"f32", safetensors.F32, Options{}},
+		{"bf16", safetensors.BF16, Options{}},
+		{"bf16-fast", safetensors.BF16, Options{Precision: kernels.Fast}},
+	} {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, threads), func(b *testing.B) {
+				m := benchModel(b, c.dtype, c.o, threads)
+				ids := tokens(1, 4096, 256, 256, 256, 256)
+				ctx := context.Background()
+				hooks := &Hooks{WeightGrad: func(string, kernels.Mat) error { return nil }}
+				best := [3]time.Duration{time.Hour, time.Hour, time.Hour}
+				b.ReportAllocs()
+				for b.Loop() {
+					for i, f := range []func() (*Result, error){
+						func() (*Result, error) { return m.Forward(ctx, ids, ForwardOptions{}) },
+						func() (*Result, error) { return m.Backward(ctx, ids, BackwardOptions{Hooks: hooks}) },
+						func() (*Result, error) { return m.Backward(ctx, ids, BackwardOptions{Hooks: hooks, Keep: 1 << 40}) },
+					} {
+						before := cpuTime()
+						if _, err := f(); err != nil {
+							b.Fatal(err)
+						}
+						best[i] = min(best[i], cpuTime()-before)
+					}
+				}
+				f := best[0].Seconds()
+				b.ReportMetric(f, "forward-cpu-s")
+				b.ReportMetric(best[1].Seconds(), "again-cpu-s")
+				b.ReportMetric(best[2].Seconds(), "kept-cpu-s")
+				b.ReportMetric((best[1].Seconds()-f)/f, "again/forward")
+				b.ReportMetric((best[2].Seconds()-f)/f, "kept/forward")
+			})
+		}
+	}
+}
