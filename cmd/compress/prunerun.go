@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -99,7 +97,7 @@ type pruning struct {
 
 // begin opens the outputs, so that what is in the way is found before any work.
 func (p *pruning) begin() error {
-	fingerprint, err := p.fingerprint()
+	fingerprint, err := prune.Fingerprint(p.model, p.calib, p.opts)
 	if err != nil {
 		return err
 	}
@@ -126,20 +124,6 @@ func (p *pruning) begin() error {
 		return errors.Join(err, p.opts.Out.Abort())
 	}
 	return nil
-}
-
-// fingerprint identifies the job: besides what the library takes into account, the values of the weights, so that a run is
-// not continued with another model of the same shape.
-func (p *pruning) fingerprint() (string, error) {
-	job, err := prune.Fingerprint(p.job.ctx, p.model, p.calib, p.opts)
-	if err != nil {
-		return "", err
-	}
-	bar := p.job.bars()
-	defer bar.end()
-	weights, err := checkpoint.Sum(p.job.ctx, p.model.Source(), checkpoint.Env{Progress: bar.show})
-	sum := sha256.Sum256([]byte(job + weights + p.calib.Hash))
-	return hex.EncodeToString(sum[:]), err
 }
 
 func (p *pruning) run() (*pruneReport, error) {

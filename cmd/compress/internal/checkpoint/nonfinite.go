@@ -1,0 +1,36 @@
+package checkpoint
+
+import (
+	"context"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Place is an element of a tensor.
+type Place struct {
+	Tensor  string `json:"tensor"`
+	Element string `json:"element"` // its coordinates
+}
+
+// NonFinite finds the first NaN or infinity of every tensor that has one, except those that skip names.
+func NonFinite(ctx context.Context, src *safetensors.Dir, skip map[string]bool, e Env) ([]Place, error) {
+	s, err := newScanner(ctx, e.Device)
+	if err != nil {
+		return nil, err
+	}
+	var found []Place
+	for _, name := range src.Names() {
+		if skip[name] {
+			continue
+		}
+		info, _ := src.Info(name)
+		got, err := s.scan(src, info)
+		if err != nil {
+			return nil, err
+		}
+		if got.bad >= 0 {
+			found = append(found, Place{name, index(got.bad, info.Shape)})
+		}
+	}
+	return found, nil
+}
