@@ -8,14 +8,14 @@ import "github.com/modelcompress/compress/kernels"
 // gradients, times a vector of lanes; only the last, dq, has channels for lanes and so wants the keys of the block in rows of
 // that many channels.
 //
-// A piece of work is every splits-th block of keys of one key/value head, so that all pieces have about the same work. It owns
+// A piece of work is a run of blocks of keys of one key/value head; the runs of a head have about the same work. A piece owns
 // its dk and dv, and sums its own part of dq; the parts are added in order.
 
 const (
-	gradQueries = 64 // queries in a block
-	gradPieces  = 16 // pieces of work that are enough for many threads
-	gradParts   = 8  // parts of dq at most
-	gradBlocks  = 4  // blocks of keys that a piece has at least, or there is one piece to a head
+	gradQueries = 64  // queries in a block
+	gradPieces  = 32  // pieces of work that are enough for many threads
+	gradParts   = 8   // parts of dq at most
+	gradKeys    = 512 // keys that a piece has at least, about, or there is one piece to a head: parts cost memory traffic
 )
 
 // attendGrad is one call of the gradients of attention. Its matrices of queries are [Heads, tq, …].
@@ -24,8 +24,9 @@ type attendGrad struct {
 	b                *backward
 	dq, dk, dv, dout kernels.Mat
 	out              kernels.Mat
-	n, groups        int // lanes, and vectors of n channels that cover a head
-	splits           int
+	n, groups        int       // lanes, and vectors of n channels that cover a head
+	runs             [][2]int  // runs of blocks of keys
+	rows             [][2]int  // rows of q that see a run
 	scaled, grad     []float32 // Scale·q and dout [Heads, tq, HeadDim]
 	lse, delta       []float32 // LSE and Σ dout·out [Heads, tq]
 	part             []float32 // of dq [splits, Heads, groups, tq, n]
@@ -43,30 +44,67 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 	must(!a.LSE.IsZero(), "cpu: AttentionBackward: LSE is absent")
 	a.n = b.g.lanes.n
 	a.groups = pieces(a.HeadDim, a.n)
-	a.splits = a.plan()
-	rows, d := q.Rows*a.Heads, a.HeadDim
-	work, owner := lend(rows * (2*d + 2 + a.splits*a.groups*a.n))
+	a.plan()
+	rows, d, splits := q.Rows*a.Heads, a.HeadDim, len(a.runs)
+	work, owner := lend(rows * (2*d + 2 + splits*a.groups*a.n))
 	cut := func(n int) []float32 {
 		s := work[:n:n]
 		work = work[n:]
 		return s
 	}
-	a.part, a.scaled, a.grad = cut(rows*a.splits*a.groups*a.n), cut(rows*d), cut(rows*d)
+	a.part, a.scaled, a.grad = cut(rows*splits*a.groups*a.n), cut(rows*d), cut(rows*d)
 	a.lse, a.delta = cut(rows), cut(rows)
 	b.each(q.Rows, 4*rows*d, a.prepare)
 	longest := a.Pos + q.Rows
-	b.each(a.KVHeads*a.splits, rows*longest*d/6, a.keyBlocks)
-	b.each(q.Rows, rows*d*(1+a.splits), a.finish)
+	b.each(a.KVHeads*splits, rows*longest*d/6, a.keyBlocks)
+	b.each(q.Rows, rows*d*(1+splits), a.finish)
 	giveBack(owner)
 	dq.Buf.Changed()
 	dk.Buf.Changed()
 	dv.Buf.Changed()
 }
 
-// plan is the number of pieces that the keys of one head are cut into.
-func (a *attendGrad) plan() int {
-	blocks := pieces(max(a.k.Rows, a.v.Rows), a.n)
-	return max(1, min(blocks/gradBlocks, gradParts, pieces(gradPieces, a.KVHeads)))
+// plan cuts the blocks of keys into runs of about the same number of pairs of a key and a row.
+func (a *attendGrad) plan() {
+	blocks, pairs := pieces(max(a.k.Rows, a.v.Rows), a.n), 0
+	for block := range blocks {
+		lo, hi := a.seenBy(block)
+		pairs += hi - lo
+	}
+	splits := max(1, min(blocks*a.n/gradKeys, gradParts, pieces(gradPieces, a.KVHeads)))
+	first, sum := 0, 0
+	for block := range blocks {
+		lo, hi := a.seenBy(block)
+		if sum += hi - lo; sum >= (len(a.runs)+1)*pairs/splits && len(a.runs) < splits-1 {
+			a.run(first, block+1)
+			first = block + 1
+		}
+	}
+	a.run(first, blocks)
+}
+
+// run appends blocks [lo, hi) as a run.
+func (a *attendGrad) run(lo, hi int) {
+	rows := [2]int{a.q.Rows, 0}
+	for block := lo; block < hi; block++ {
+		if r0, r1 := a.seenBy(block); r0 < r1 {
+			rows = [2]int{min(rows[0], r0), max(rows[1], r1)}
+		}
+	}
+	a.runs, a.rows = append(a.runs, [2]int{lo, hi}), append(a.rows, rows)
+}
+
+// seenBy is the range of rows that see some key of a block. Its bounds are multiples of 8 where there are rows enough: whole
+// tiles with hidden rows are faster than broken ones.
+func (a *attendGrad) seenBy(block int) (lo, hi int) {
+	first := block*a.n - a.Pos // the row whose position is the first key's
+	last := min((block+1)*a.n, a.Pos+a.q.Rows) - 1 - a.Pos
+	hi = a.q.Rows
+	if a.Window > 0 {
+		hi = max(0, min(roundUp(max(0, last+a.Window), 8), hi))
+	}
+	lo = max(0, first) &^ 7
+	return min(lo, hi), hi
 }
 
 // prepare copies row i of the queries and of the gradients to where the blocks read them.
@@ -86,13 +124,18 @@ func (a *attendGrad) finish(i int) {
 	for h := range a.Heads {
 		for c := 0; c < a.HeadDim; c += a.n {
 			dst := row[h*a.QHeadStride+c:][:min(a.n, a.HeadDim-c)]
-			for s := range a.splits {
+			first := true
+			for s, rows := range a.rows {
+				if i < rows[0] || i >= rows[1] {
+					continue
+				}
 				part := a.queryPart(s, h, c/a.n)[i*a.n:][:len(dst)]
-				if s == 0 {
+				if first {
 					a.l.v.scale(dst, part, a.Scale)
 				} else {
 					a.l.v.add(dst, dst, part, a.Scale)
 				}
+				first = false
 			}
 		}
 	}
@@ -106,7 +149,9 @@ func (a *attendGrad) queryPart(s, h, group int) []float32 {
 
 // keyBlock is one block of keys of key/value head g.
 type keyBlock struct {
-	g, first, count  int       // head, first key, keys
+	g, part          int       // head, and part of dq
+	first, count     int       // first key, and keys that some row sees
+	written          int       // rows of the part before this one are written, from the first that sees the run
 	kT, vT, dkT, dvT []float32 // [HeadDim, n]
 	rows             []float32 // keys [n, HeadDim], on their way in and out
 	wide             []float32 // keys [groups, n, n]: n channels of every key
@@ -116,14 +161,9 @@ type keyBlock struct {
 	at               []int32   // where a key starts in rows
 }
 
-// keyBlocks computes piece p: some blocks of one head.
+// keyBlocks computes piece p: a run of blocks of one head.
 func (a *attendGrad) keyBlocks(p int) {
-	n, d, g, split := a.n, a.HeadDim, p/a.splits, p%a.splits
-	for h := g * a.rep; h < (g+1)*a.rep; h++ {
-		for c := range a.groups {
-			clear(a.queryPart(split, h, c))
-		}
-	}
+	n, d, g, part := a.n, a.HeadDim, p/len(a.runs), p%len(a.runs)
 	work, owner := lend(n * (5*d + a.groups*n + 2*gradQueries + 1))
 	at := make([]int32, 3*n)
 	cut := func(n int) []float32 {
@@ -132,42 +172,41 @@ func (a *attendGrad) keyBlocks(p int) {
 		return s
 	}
 	b := &keyBlock{
-		g: g, kT: cut(n * d), vT: cut(n * d), dkT: cut(n * d), dvT: cut(n * d), rows: cut(n * d), wide: cut(a.groups * n * n),
+		g: g, part: part, written: a.rows[part][0], kT: cut(n * d), vT: cut(n * d), dkT: cut(n * d), dvT: cut(n * d), rows: cut(n * d), wide: cut(a.groups * n * n),
 		s: cut(gradQueries * n), ds: cut(gradQueries * n), ones: cut(n), lo: at[:n], hi: at[n : 2*n], at: at[2*n:],
 	}
 	clear(b.wide)
 	for lane := range n {
 		b.ones[lane], b.at[lane] = 1, int32(lane*d)
 	}
-	for b.first = split * n; b.first < max(a.k.Rows, a.v.Rows); b.first += a.splits * n {
-		a.keyBlock(b, split)
+	for block := a.runs[part][0]; block < a.runs[part][1]; block++ {
+		a.keyBlock(b, block)
 	}
 	giveBack(owner)
 }
 
-// keyBlock computes the gradients of one block of keys and values, and adds to part split of dq.
-func (a *attendGrad) keyBlock(b *keyBlock, split int) {
+// keyBlock computes the gradients of one block of keys and values, and adds to a part of dq.
+func (a *attendGrad) keyBlock(b *keyBlock, block int) {
 	clear(b.dkT)
 	clear(b.dvT)
-	seen := a.Pos + a.q.Rows
-	if b.count = min(a.n, seen-b.first); b.count > 0 {
-		lo, hi := a.place(b)
-		if lo < hi {
-			a.loadKeys(b)
-		}
+	b.first = block * a.n
+	b.count = min(a.n, a.Pos+a.q.Rows-b.first)
+	if lo, hi := a.seenBy(block); lo < hi && b.count > 0 {
+		a.place(b)
+		a.loadKeys(b)
 		for h := b.g * a.rep; h < (b.g+1)*a.rep; h++ {
 			for i := lo; i < hi; i += gradQueries {
-				a.pair(b, split, h, i, min(gradQueries, hi-i))
+				a.pair(b, h, i, min(gradQueries, hi-i))
 			}
 		}
+		b.written = max(b.written, hi)
 	}
 	a.storeKeys(a.dk, b, b.dkT)
 	a.storeKeys(a.dv, b, b.dvT)
 }
 
-// place says which rows of q see which key, and returns the range of rows that see some. The range starts at a multiple of 8:
-// whole tiles with hidden rows are faster than broken ones.
-func (a *attendGrad) place(b *keyBlock) (lo, hi int) {
+// place says which rows of q see which key.
+func (a *attendGrad) place(b *keyBlock) {
 	for lane := range a.n {
 		own := b.first + lane - a.Pos // the row whose position is the key's
 		b.lo[lane], b.hi[lane] = int32(max(own, 0)), int32(a.q.Rows)
@@ -178,7 +217,6 @@ func (a *attendGrad) place(b *keyBlock) (lo, hi int) {
 			b.hi[lane] = 0
 		}
 	}
-	return int(b.lo[0]) &^ 7, int(b.hi[b.count-1])
 }
 
 // loadKeys brings a block of keys and values into lanes, and the keys into vectors of channels. Lanes without a key repeat the
@@ -211,7 +249,7 @@ func (a *attendGrad) storeKeys(dst kernels.Mat, b *keyBlock, x []float32) {
 }
 
 // pair computes m rows of queries of head h from row i against a block of keys.
-func (a *attendGrad) pair(b *keyBlock, split, h, i, m int) {
+func (a *attendGrad) pair(b *keyBlock, h, i, m int) {
 	t, n, d := a.b.g.lanes.tile, a.n, a.HeadDim
 	at := h*a.q.Rows + i
 	q, g := a.scaled[at*d:(at+m)*d], a.grad[at*d:(at+m)*d]
@@ -230,6 +268,12 @@ func (a *attendGrad) pair(b *keyBlock, split, h, i, m int) {
 	t(b.dvT, g, s, b.ones, d, m, 1, d)
 	t(b.dkT, q, ds, b.ones, d, m, 1, d)
 	for c := range a.groups {
-		t(a.queryPart(split, h, c)[i*n:], ds, b.wide[c*n*n:], b.ones, m, b.count, n, 1)
+		dq, wide := a.queryPart(b.part, h, c)[i*n:(i+m)*n], b.wide[c*n*n:]
+		if i >= b.written {
+			t(dq, ds, wide, nil, m, b.count, n, 1)
+			continue
+		}
+		clear(dq[min(m, b.written-i)*n:])
+		t(dq, ds, wide, b.ones, m, b.count, n, 1)
 	}
 }
