@@ -284,15 +284,22 @@ func TestDescent(t *testing.T) {
 func TestClipValue(t *testing.T) {
 	top := float32(math.Inf(1))
 	for _, c := range []struct{ bound, in, want float64 }{
-		{0.5, 0.25, 0.25}, {0.5, 0.5, 0.5}, {0.5, 0.75, 0.5}, {0.5, -3, -0.5}, {0.5, math.Inf(-1), -0.5}, {0, 1e30, 1e30}, {0, math.Inf(1), math.Inf(1)},
-		{2, 0, 0}, {1e300, 7, 7},
+		{0.5, 0.25, 0.25},
+		{0.5, 0.5, 0.5},
+		{0.5, 0.75, 0.5},
+		{0.5, -3, -0.5},
+		{0.5, math.Inf(-1), -0.5},
+		{0, 1e30, 1e30},
+		{0, math.Inf(1), math.Inf(1)},
+		{2, 0, 0},
+		{1e300, 7, 7},
 	} {
 		if got := newClip(c.bound, Step{GradScale: 2}).apply(float32(c.in)); got != 2*float32(c.want) {
 			t.Errorf("%g clipped to %g and doubled: %g", c.in, c.bound, got)
 		}
 	}
 	for _, bound := range []float64{0, 0.5} {
-		if got := newClip(bound, Step{}).apply(top - top); got == got {
+		if got := newClip(bound, Step{}).apply(top - top); !math.IsNaN(float64(got)) {
 			t.Errorf("NaN becomes %g", got)
 		}
 	}
