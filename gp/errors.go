@@ -1,12 +1,16 @@
 package gp
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/modelcompress/compress/gp/internal/syntax"
+)
 
 // What can be wrong with an expression.
 var (
 	ErrUnknown   = errors.New("unknown name")
-	ErrSyntax    = errors.New("malformed expression")
-	ErrTooLarge  = errors.New("expression is too large")
+	ErrSyntax    = syntax.ErrSyntax
+	ErrTooLarge  = syntax.ErrTooLarge
 	ErrNoWeight  = errors.New("expression does not use W")
 	ErrOnlyW     = errors.New("expression uses nothing besides W")
 	ErrShape     = errors.New("expression does not give one score for every weight")

@@ -11,9 +11,7 @@ import (
 type partial struct {
 	lo, hi  float32
 	nan     bool
-	n       float64
-	mean    float64
-	dev     float64   // Σ(x - mean)²
+	moments lanes.Moments
 	sum     float64   // Σx² or Σ|x|
 	columns []float64 // the same by column
 }
@@ -29,8 +27,7 @@ func (a *partial) add(l *lanes.Loops, kind StatKind, x []float32) {
 		lo, hi, nan := l.Range(x)
 		a.merge(kind, &partial{lo: lo, hi: hi, nan: nan})
 	case StatMoments:
-		mean := l.Sum(x) / float64(len(x))
-		a.merge(kind, &partial{n: float64(len(x)), mean: mean, dev: l.SumDev(x, mean)})
+		a.moments.Merge(l.Moments(x))
 	case StatNorm:
 		a.sum += l.SumSq(x)
 	case StatTotal:
@@ -38,19 +35,13 @@ func (a *partial) add(l *lanes.Loops, kind StatKind, x []float32) {
 	}
 }
 
-// merge takes the statistic of a following part. Moments: Chan, Golub and LeVeque 1979; those of a constant stay exact.
+// merge takes the statistic of a following part.
 func (a *partial) merge(kind StatKind, b *partial) {
 	switch kind {
 	case StatRange:
 		a.lo, a.hi, a.nan = min(a.lo, b.lo), max(a.hi, b.hi), a.nan || b.nan
 	case StatMoments:
-		if b.n == 0 {
-			return
-		}
-		n, d := a.n+b.n, b.mean-a.mean
-		a.mean += d * b.n / n
-		a.dev += b.dev + d*d*a.n*b.n/n
-		a.n = n
+		a.moments.Merge(b.moments)
 	default:
 		a.sum += b.sum
 		for j, v := range b.columns {
@@ -68,7 +59,7 @@ func (a *partial) result(kind StatKind, repeat int) statistic {
 		}
 		return statistic{sub: a.lo, div: a.hi - a.lo}
 	case StatMoments:
-		return statistic{sub: float32(a.mean), div: float32(math.Sqrt(a.dev / (a.n - 1)))}
+		return statistic{sub: float32(a.moments.Mean), div: float32(math.Sqrt(a.moments.Dev / (a.moments.N - 1)))}
 	case StatNorm:
 		return statistic{div: float32(math.Sqrt(a.sum * float64(repeat)))}
 	}

@@ -30,8 +30,8 @@ var avx512 = Loops{
 	Add: paddedPairs(addAVX512), Sub: paddedPairs(subAVX512), Mul: paddedPairs(mulAVX512), Min: paddedPairs(minAVX512),
 	Max: paddedPairs(maxAVX512), Pdiv: paddedPairs(pdivAVX512),
 	BF16: paddedWiden(bf16AVX512), F16: paddedWiden(f16AVX512),
-	Range: folded(extremesAVX512), Sum: laned(sumAVX512, plus), SumAbs: laned(sumAbsAVX512, plusAbs), SumSq: laned(sumSqAVX512, plusSq),
-	SumDev: lanedDev(sumDevAVX512), AddAbs: columns(addAbsAVX512, portable.AddAbs), AddSq: columns(addSqAVX512, portable.AddSq),
+	Range: folded(extremesAVX512), SumAbs: laned(sumAbsAVX512, plusAbs), SumSq: laned(sumSqAVX512, plusSq),
+	Moments: lanedMoments(momentsAVX512), AddAbs: columns(addAbsAVX512, portable.AddAbs), AddSq: columns(addSqAVX512, portable.AddSq),
 	Finite: allFinite(finiteAVX512),
 }
 
@@ -42,12 +42,11 @@ var avx2 = Loops{
 	Add: paddedPairs(addAVX2), Sub: paddedPairs(subAVX2), Mul: paddedPairs(mulAVX2), Min: paddedPairs(minAVX2),
 	Max: paddedPairs(maxAVX2), Pdiv: paddedPairs(pdivAVX2),
 	BF16: paddedWiden(bf16AVX2), F16: paddedWiden(f16AVX2),
-	Range: folded(extremesAVX2), Sum: laned(sumAVX2, plus), SumAbs: laned(sumAbsAVX2, plusAbs), SumSq: laned(sumSqAVX2, plusSq),
-	SumDev: lanedDev(sumDevAVX2), AddAbs: columns(addAbsAVX2, portable.AddAbs), AddSq: columns(addSqAVX2, portable.AddSq),
+	Range: folded(extremesAVX2), SumAbs: laned(sumAbsAVX2, plusAbs), SumSq: laned(sumSqAVX2, plusSq),
+	Moments: lanedMoments(momentsAVX2), AddAbs: columns(addAbsAVX2, portable.AddAbs), AddSq: columns(addSqAVX2, portable.AddSq),
 	Finite: allFinite(finiteAVX2),
 }
 
-func plus(acc, x float64) float64    { return acc + x }
 func plusAbs(acc, x float64) float64 { return acc + math.Abs(x) }
 func plusSq(acc, x float64) float64  { return acc + x*x }
 
@@ -129,14 +128,14 @@ func laned(f func(lane *[width]float64, x *float32, n int), add func(acc, x floa
 	}
 }
 
-func lanedDev(f func(lane *[width]float64, x *float32, n int, mean float64)) func(x []float32, mean float64) float64 {
-	return func(x []float32, mean float64) float64 {
-		var lane [width]float64
+func lanedMoments(f func(sum, sq *[width]float64, x *float32, n int, c float64)) func(x []float32) Moments {
+	return func(x []float32) Moments {
+		var sum, sq [width]float64
 		n := whole(len(x))
 		if n > 0 {
-			f(&lane, &x[0], n, mean)
+			f(&sum, &sq, &x[0], n, float64(x[0]))
 		}
-		return tail(fold(&lane), x[n:], func(acc, x float64) float64 { return math.FMA(x-mean, x-mean, acc) })
+		return momentsTail(&sum, &sq, x, n)
 	}
 }
 

@@ -27,13 +27,28 @@ type Loops struct {
 
 	// Range returns the extremes, and whether x has a NaN.
 	Range func(x []float32) (lo, hi float32, nan bool)
-	// Sum, SumAbs, SumSq and SumDev return Σ x, Σ |x|, Σ x² and Σ (x - mean)².
-	Sum, SumAbs, SumSq func(x []float32) float64
-	SumDev             func(x []float32, mean float64) float64
+	// SumAbs and SumSq return Σ |x| and Σ x².
+	SumAbs, SumSq func(x []float32) float64
+	// Moments returns the mean and Σ (x - mean)², exactly for a constant.
+	Moments func(x []float32) Moments
 	// AddAbs and AddSq compute acc[i] += |x[i]| and x[i]².
 	AddAbs, AddSq func(acc []float64, x []float32)
 	// Finite reports whether no element is NaN or infinite.
 	Finite func(x []float32) bool
+}
+
+// Moments is the number of some elements, their mean, and the sum of squared differences from it.
+type Moments struct{ N, Mean, Dev float64 }
+
+// Merge takes those of other elements (Chan, Golub and LeVeque 1979). Those of a constant stay exact.
+func (a *Moments) Merge(b Moments) {
+	if b.N == 0 {
+		return
+	}
+	n, d := a.N+b.N, b.Mean-a.Mean
+	a.Mean += d * b.N / n
+	a.Dev += b.Dev + d*d*a.N*b.N/n
+	a.N = n
 }
 
 // eps is what protected division adds to the denominator.
@@ -68,6 +83,11 @@ func fold(lane *[width]float64) float64 {
 		}
 	}
 	return lane[0]
+}
+
+// around makes moments of sums of differences from c, which should be near the mean: the first element is.
+func around(c float64, n int, sum, sq float64) Moments {
+	return Moments{float64(n), c + sum/float64(n), max(0, sq-sum*sum/float64(n))}
 }
 
 // Coefficients of the polynomials, interpolations at Chebyshev nodes: expP of (e^r - 1) / r on |r| ≤ ln 2 / 2, within

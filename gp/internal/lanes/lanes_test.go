@@ -111,10 +111,11 @@ func TestReductionsAgree(t *testing.T) {
 						t.Errorf("%s %s, %d elements: %x, want %x", l.Name, name, n, got, want)
 					}
 				}
-				equal("sum", l.Sum(x), portable.Sum(x))
 				equal("sumAbs", l.SumAbs(x), portable.SumAbs(x))
 				equal("sumSq", l.SumSq(x), portable.SumSq(x))
-				equal("sumDev", l.SumDev(x, 0.7), portable.SumDev(x, 0.7))
+				got, want := l.Moments(x), portable.Moments(x)
+				equal("mean", got.Mean, want.Mean)
+				equal("dev", got.Dev, want.Dev)
 				lo, hi, nan := l.Range(x)
 				wlo, whi, wnan := portable.Range(x)
 				if nan != wnan || !nan && (lo != wlo || hi != whi) {
@@ -163,6 +164,43 @@ func TestFunctionsAreAccurate(t *testing.T) {
 			if math.Abs(got-want) > 0.51*ulp {
 				t.Fatalf("%s(%g) = %g, want %g: %.3f ulp off", name, x, got, want, math.Abs(got-want)/ulp)
 			}
+		}
+	}
+}
+
+// TestMoments: against two plain passes, and exactly for constants however they are merged.
+func TestMoments(t *testing.T) {
+	x := values(4000, 3)
+	for i, v := range x {
+		if v-v != 0 || v > 1e6 || v < -1e6 {
+			x[i] = 7
+		}
+	}
+	var m Moments
+	mean, dev := 0.0, 0.0
+	for lo := 0; lo < len(x); lo += 700 {
+		m.Merge(Best().Moments(x[lo:min(lo+700, len(x))]))
+	}
+	for _, v := range x {
+		mean += float64(v) / float64(len(x))
+	}
+	for _, v := range x {
+		dev += (float64(v) - mean) * (float64(v) - mean)
+	}
+	if math.Abs(m.Mean-mean) > 1e-9*math.Sqrt(dev) || math.Abs(m.Dev-dev) > 1e-12*dev || m.N != 4000 {
+		t.Errorf("%+v, want mean %g, dev %g", m, mean, dev)
+	}
+	for _, l := range All() {
+		var c Moments
+		for _, n := range lengths {
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = 0.1
+			}
+			c.Merge(l.Moments(x))
+		}
+		if c.Mean != float64(float32(0.1)) || c.Dev != 0 {
+			t.Errorf("%s: a constant has %+v", l.Name, c)
 		}
 	}
 }

@@ -53,11 +53,19 @@ var portable = Loops{
 		}
 	},
 	Range:  extremes,
-	Sum:    total(func(acc, x float64) float64 { return acc + x }),
 	SumAbs: total(func(acc, x float64) float64 { return acc + math.Abs(x) }),
 	SumSq:  total(func(acc, x float64) float64 { return acc + x*x }), // x² is exact
-	SumDev: func(x []float32, mean float64) float64 {
-		return total(func(acc, x float64) float64 { return math.FMA(x-mean, x-mean, acc) })(x)
+	Moments: func(x []float32) Moments {
+		var sum, sq [width]float64
+		n := len(x) / width * width
+		for at := 0; at < n; at += width {
+			for i, v := range x[at : at+width] {
+				d := float64(v) - float64(x[0])
+				sum[i] += d
+				sq[i] = math.FMA(d, d, sq[i])
+			}
+		}
+		return momentsTail(&sum, &sq, x, n)
 	},
 	AddAbs: func(acc []float64, x []float32) {
 		for i := range acc {
@@ -114,6 +122,20 @@ func tail(sum float64, x []float32, add func(acc, x float64) float64) float64 {
 		sum = add(sum, float64(v))
 	}
 	return sum
+}
+
+// momentsTail folds the lanes of the first n elements and adds the others one by one.
+func momentsTail(sum, sq *[width]float64, x []float32, n int) Moments {
+	if len(x) == 0 {
+		return Moments{}
+	}
+	c, s, q := float64(x[0]), fold(sum), fold(sq)
+	for _, v := range x[n:] {
+		d := float64(v) - c
+		s += d
+		q = math.FMA(d, d, q)
+	}
+	return around(c, len(x), s, q)
 }
 
 func extremes(x []float32) (lo, hi float32, nan bool) {

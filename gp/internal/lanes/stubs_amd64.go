@@ -116,13 +116,6 @@ func tanhAVX512(dst *float32, x *float32, n int)
 //go:noescape
 func logAVX512(dst *float32, x *float32, n int)
 
-// sumAVX512 computes
-//
-//	for i { lane[i%32] += x[i] }
-//
-//go:noescape
-func sumAVX512(lane *[32]float64, x *float32, n int)
-
 // sumAbsAVX512 computes
 //
 //	for i { lane[i%32] += |x[i]| }
@@ -137,12 +130,12 @@ func sumAbsAVX512(lane *[32]float64, x *float32, n int)
 //go:noescape
 func sumSqAVX512(lane *[32]float64, x *float32, n int)
 
-// sumDevAVX512 computes
+// momentsAVX512 computes
 //
-//	for i { lane[i%32] += (x[i] - mean)² }
+//	for i { d := x[i] - c; sum[i%32] += d; sq[i%32] += d² }
 //
 //go:noescape
-func sumDevAVX512(lane *[32]float64, x *float32, n int, mean float64)
+func momentsAVX512(sum *[32]float64, sq *[32]float64, x *float32, n int, c float64)
 
 // addAbsAVX512 computes
 //
@@ -284,13 +277,6 @@ func tanhAVX2(dst *float32, x *float32, n int)
 //go:noescape
 func logAVX2(dst *float32, x *float32, n int)
 
-// sumAVX2 computes
-//
-//	for i { lane[i%32] += x[i] }
-//
-//go:noescape
-func sumAVX2(lane *[32]float64, x *float32, n int)
-
 // sumAbsAVX2 computes
 //
 //	for i { lane[i%32] += |x[i]| }
@@ -305,12 +291,12 @@ func sumAbsAVX2(lane *[32]float64, x *float32, n int)
 //go:noescape
 func sumSqAVX2(lane *[32]float64, x *float32, n int)
 
-// sumDevAVX2 computes
+// momentsAVX2 computes
 //
-//	for i { lane[i%32] += (x[i] - mean)² }
+//	for i { d := x[i] - c; sum[i%32] += d; sq[i%32] += d² }
 //
 //go:noescape
-func sumDevAVX2(lane *[32]float64, x *float32, n int, mean float64)
+func momentsAVX2(sum *[32]float64, sq *[32]float64, x *float32, n int, c float64)
 
 // addAbsAVX2 computes
 //

@@ -272,8 +272,8 @@ func (g *gen) logHalf(v, t, r int) {
 // reductions take 32 elements a step into 32 float64 lanes.
 func (g *gen) reductions() {
 	quarters := 32 / (g.lanes / 2) // float64 registers of 32 lanes
-	sum := func(name, doc string, params []param, setup func(), add func(x, acc int)) {
-		g.fn(name, "for i { lane[i%32] "+doc+" }", append([]param{{"lane", "*[32]float64"}, {"x", "*float32"}, {"n", "int"}}, params...)...)
+	sum := func(name, doc string, setup func(), add func(x, acc int)) {
+		g.fn(name, "for i { lane[i%32] "+doc+" }", param{"lane", "*[32]float64"}, param{"x", "*float32"}, param{"n", "int"})
 		g.load("lane", "DI")
 		g.load("x", "SI")
 		g.load("n", "CX")
@@ -294,19 +294,47 @@ func (g *gen) reductions() {
 		g.ret()
 	}
 	nothing := func() {}
-	sum("sum", "+= x[i]", nil, nothing, func(x, acc int) { g.op("VADDPD {%d}, {%d}, {%d}", x, acc, acc) })
-	sum("sumAbs", "+= |x[i]|", nil, func() { g.constantD("magnituded", 15) }, func(x, acc int) {
+	sum("sumAbs", "+= |x[i]|", func() { g.constantD("magnituded", 15) }, func(x, acc int) {
 		g.op("VANDPD {15}, {%d}, {%d}", x, x)
 		g.op("VADDPD {%d}, {%d}, {%d}", x, acc, acc)
 	})
-	sum("sumSq", "+= x[i]²", nil, nothing, func(x, acc int) { g.op("VFMADD231PD {%d}, {%d}, {%d}", x, x, acc) })
-	sum("sumDev", "+= (x[i] - mean)²", []param{{"mean", "float64"}}, func() { g.op("VBROADCASTSD %s, {15}", g.arg("mean")) }, func(x, acc int) {
-		g.op("VSUBPD {15}, {%d}, {%d}", x, x)
-		g.op("VFMADD231PD {%d}, {%d}, {%d}", x, x, acc)
-	})
+	sum("sumSq", "+= x[i]²", nothing, func(x, acc int) { g.op("VFMADD231PD {%d}, {%d}, {%d}", x, x, acc) })
+	g.moments()
 	g.columns()
 	g.extremes()
 	g.finite()
+}
+
+// moments sums differences and their squares. AVX2 has registers for half of the lanes at a time.
+func (g *gen) moments() {
+	g.fn("moments", "for i { d := x[i] - c; sum[i%32] += d; sq[i%32] += d² }", param{"sum", "*[32]float64"}, param{"sq", "*[32]float64"}, param{"x", "*float32"}, param{"n", "int"}, param{"c", "float64"})
+	g.op("VBROADCASTSD %s, {15}", g.arg("c"))
+	g.load("sum", "DI")
+	g.load("sq", "DX")
+	lanes := g.lanes / 2
+	for sweep := range 32 / (4 * lanes) {
+		at := sweep * 4 * lanes
+		g.load("x", "SI")
+		g.load("n", "CX")
+		for q := range 8 {
+			g.op("VXORPD {%d}, {%d}, {%d}", q, q, q)
+		}
+		g.loop(32, func() {
+			for q := range 4 {
+				x := 8 + q%4
+				g.op("VCVTPS2PD %d(SI), {%d}", 4*(at+lanes*q), x)
+				g.op("VSUBPD {15}, {%d}, {%d}", x, x)
+				g.op("VADDPD {%d}, {%d}, {%d}", x, q, q)
+				g.op("VFMADD231PD {%d}, {%d}, {%d}", x, x, 4+q)
+			}
+			g.advance(128, "SI")
+		})
+		for q := range 4 {
+			g.op("VMOVUPD {%d}, %d(DI)", q, 8*(at+lanes*q))
+			g.op("VMOVUPD {%d}, %d(DX)", 4+q, 8*(at+lanes*q))
+		}
+	}
+	g.ret()
 }
 
 // columns writes sums that every column has for itself.
