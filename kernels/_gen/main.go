@@ -24,6 +24,7 @@ var outputs = []struct {
 	{"gemv_amd64.s", writeDot},
 	{"matmulpeak_amd64.s", writePeak},
 	{"sparse_amd64.s", writeSparse},
+	{"sparseamx_amd64.s", writeSparseAMX},
 }
 
 // target is the folder of the committed files.

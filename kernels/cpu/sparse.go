@@ -26,6 +26,8 @@ type sparseOps struct {
 type sparseKernels struct {
 	words, doubles expandKernel // for elements of 16 and 32 bits
 
+	tiles func(parts, rows int) func(*sparseTileArgs) // kernel for a bfloat16 weight and up to 32 rows of x; nil: none
+
 	fusedF32, fusedBF16, fusedF16 []func(*fusedArgs) // by rows of x, less 1; nil: none
 }
 
@@ -47,7 +49,7 @@ func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMu
 		emptyProduct(dst, o)
 	case x.Rows <= fusedRows && s.sparse.fused(w.DType()) != nil:
 		s.fused(dst, x, w, o)
-	case x.Rows <= skinnyRows || s.canDirect(x, denseLike(w)):
+	case x.Rows <= skinnyRows || s.canTile(x, w):
 		s.fewRows(dst, x, w, o)
 	default:
 		s.manyRows(dst, x, w, o)
@@ -113,7 +115,7 @@ func (s *scratch) mat(t kernels.DType, rows, cols int) kernels.Mat {
 
 // sparseBlock is how many bytes of a weight are expanded at a time for a product of many rows, about: few enough for a
 // processor's last cache, and enough to make up for packing x again for every block.
-const sparseBlock = 16 << 20
+const sparseBlock = 32 << 20
 
 var sparseBlocks = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -143,11 +145,8 @@ func rowOffset(w kernels.Sparse, i int) int {
 	return int(n)
 }
 
-// valuesAt is the address of stored element i; of the first where i is the one after the last, which nobody reads.
-func valuesAt(w kernels.Sparse, i int) unsafe.Pointer {
-	p := unsafe.Pointer(unsafe.SliceData(w.Values.Buf.Bytes()))
-	if i >= w.Values.Cols {
-		return p
-	}
-	return unsafe.Add(p, (w.Values.Off+i)*w.DType().Size())
+// valuesAt is the address of stored element i, which may be the one after the last. Kernels move it on beyond the memory
+// that is pointed to, so it is not a pointer; whoever uses it keeps w.
+func valuesAt(w kernels.Sparse, i int) uintptr {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(w.Values.Buf.Bytes()))) + uintptr((w.Values.Off+i)*w.DType().Size())
 }

@@ -25,7 +25,23 @@ func chooseSparse(f features, expandWords bool) sparseKernels {
 		s.fusedBF16 = []func(*fusedArgs){fusedBF16x1, fusedBF16x2, fusedBF16x3, fusedBF16x4}
 		s.fusedF16 = []func(*fusedArgs){fusedF16x1, fusedF16x2, fusedF16x3, fusedF16x4}
 	}
+	if f.amx && expandWords {
+		s.tiles = sparseTilesAMX
+	}
 	return s
+}
+
+// sparseTilesAMX returns the kernel for one or three parts of up to 32 rows of x.
+func sparseTilesAMX(parts, rows int) func(*sparseTileArgs) {
+	switch {
+	case parts == 1 && rows <= 16:
+		return sparseAMX1x1
+	case parts == 1:
+		return sparseAMX1x2
+	case rows <= 16:
+		return sparseAMX3x1
+	}
+	return sparseAMX3x2
 }
 
 // The expanders write whole groups of columns; see expandArgs.
@@ -79,3 +95,17 @@ func fusedF16x3(d *fusedArgs)
 
 //go:noescape
 func fusedF16x4(d *fusedArgs)
+
+// The tile kernels multiply 32 rows of a sparse bfloat16 weight with packed rows of one or three parts; see sparseTileArgs.
+
+//go:noescape
+func sparseAMX1x1(d *sparseTileArgs)
+
+//go:noescape
+func sparseAMX1x2(d *sparseTileArgs)
+
+//go:noescape
+func sparseAMX3x1(d *sparseTileArgs)
+
+//go:noescape
+func sparseAMX3x2(d *sparseTileArgs)

@@ -18,9 +18,11 @@ type expandKernel struct {
 // expandArgs are the operands of an expander: groups groups of columns, from the first bit of mask, go to dst, with their
 // stored elements taken from values on, and values moves on to the first that was not taken. The assembly knows the offsets.
 type expandArgs struct {
-	dst, values, mask unsafe.Pointer
-	groups            int
-	table             unsafe.Pointer // *wordTable or *doubleTable
+	dst    unsafe.Pointer
+	values uintptr
+	mask   unsafe.Pointer
+	groups int
+	table  unsafe.Pointer // *wordTable or *doubleTable
 }
 
 // expandBytes is how much one piece of work of an expansion writes, about.
@@ -62,9 +64,9 @@ func (e *expander) row(dst kernels.Mat, r, i, j, end, next int) int {
 	if groups := e.groups(end-j, next); groups > 0 {
 		a := &e.args
 		a.dst, a.values, a.mask, a.groups = address(dst, r, 0), valuesAt(e.w, next), unsafe.Pointer(&mask[0]), groups
-		from := uintptr(a.values)
+		from := a.values
 		e.run(a)
-		next += int(uintptr(a.values)-from) / size
+		next += int(a.values-from) / size
 		done = groups * e.lanes
 	}
 	if done == end-j {

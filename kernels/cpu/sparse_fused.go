@@ -24,7 +24,7 @@ type fusedArgs struct {
 	ahead        int // bytes that elements are prefetched ahead
 	tails        int // 1 if one more step follows, with the masks in tail
 	tail         [4]uint32
-	values       [4]unsafe.Pointer
+	values       [4]uintptr
 }
 
 // fusedProduct is a product in progress of few rows of x and a sparse weight. The dense product in it stores the results.
