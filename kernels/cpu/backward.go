@@ -22,6 +22,7 @@ type gradLoops struct {
 	dot     func(x, y []float32) float64                       // Σ x · y
 	square  func(acc, x []float32, scale float32)              // acc += (scale · x)²
 	sum     func(acc []float64, x []float32)                   // acc += x
+	sumFour func(acc []float64, x []float32, stride int)       // acc[j] += Σ_r x[r·stride + j] for four rows r
 	// moments computes out = Σ g, Σ g·n with n = (x - m0 - m1)·r and g = dy·(w + one).
 	moments func(out []float64, x, dy, w []float32, m0, m1, r, one float32)
 	// norm computes dx += r·(g - a - n·b) and dw += dy·n, with n and g as above.

@@ -16,7 +16,7 @@ func vectorGradLoops(f features) *gradLoops {
 				kernels.SiLU: siluGateSlopeAVX512, kernels.GELU: geluGateSlopeAVX512, kernels.GELUTanh: geluTanhGateSlopeAVX512,
 				kernels.ReLU: reluGateSlopeAVX512,
 			},
-			softcap: softcapSlopeAVX512, softmax: softmaxSlopeAVX512, dot: dotAVX512, square: addSquareAVX512, sum: sumIntoAVX512,
+			softcap: softcapSlopeAVX512, softmax: softmaxSlopeAVX512, dot: dotAVX512, square: addSquareAVX512, sum: sumIntoAVX512, sumFour: sumFourIntoAVX512,
 			moments: momentsAVX512, norm: normSlopeAVX512, scores: laneScoresAVX512, lanes: vectorLoops(f).lanes,
 		}
 	case f.avx2:
@@ -28,7 +28,7 @@ func vectorGradLoops(f features) *gradLoops {
 				kernels.SiLU: siluGateSlopeAVX2, kernels.GELU: geluGateSlopeAVX2, kernels.GELUTanh: geluTanhGateSlopeAVX2,
 				kernels.ReLU: reluGateSlopeAVX2,
 			},
-			softcap: softcapSlopeAVX2, softmax: softmaxSlopeAVX2, dot: dotAVX2, square: addSquareAVX2, sum: sumIntoAVX2,
+			softcap: softcapSlopeAVX2, softmax: softmaxSlopeAVX2, dot: dotAVX2, square: addSquareAVX2, sum: sumIntoAVX2, sumFour: sumFourIntoAVX2,
 			moments: momentsAVX2, norm: normSlopeAVX2, scores: laneScoresAVX2, lanes: vectorLoops(f).lanes,
 		}
 	}

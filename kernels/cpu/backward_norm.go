@@ -105,11 +105,8 @@ func (b *backward) colSum(acc, x kernels.Mat) {
 	for first := 0; first < blocks; first += gradWave {
 		n := min(gradWave, blocks-first)
 		b.each(n, min(n*gradRows, x.Rows)*x.Cols, func(p int) {
-			sums, lo := part[p*x.Cols:(p+1)*x.Cols], (first+p)*gradRows
-			clear(sums)
-			for i := lo; i < min(lo+gradRows, x.Rows); i++ {
-				b.g.sum(sums, x.RowF32(i))
-			}
+			lo := (first + p) * gradRows
+			b.sumRows(part[p*x.Cols:(p+1)*x.Cols], x.RowRange(lo, min(lo+gradRows, x.Rows)))
 		})
 		for p := range n {
 			for j, v := range part[p*x.Cols : (p+1)*x.Cols] {
@@ -125,4 +122,16 @@ func (b *backward) colSum(acc, x kernels.Mat) {
 		}
 	}
 	acc.Buf.Changed()
+}
+
+// sumRows computes sums[j] = Σ_i x[i,j].
+func (b *backward) sumRows(sums []float64, x kernels.Mat) {
+	clear(sums)
+	i := 0
+	for ; i+4 <= x.Rows; i += 4 {
+		b.g.sumFour(sums, x.Buf.F32()[x.Off+i*x.Stride:], x.Stride)
+	}
+	for ; i < x.Rows; i++ {
+		b.g.sum(sums, x.RowF32(i))
+	}
 }

@@ -9,7 +9,7 @@ import (
 // portableGradLoops are the vector loops of gradients in plain Go.
 func portableGradLoops() *gradLoops {
 	v := &gradLoops{
-		softcap: softcapGradGo, softmax: softmaxGradGo, dot: dotGo, square: squareGo, sum: sumIntoGo,
+		softcap: softcapGradGo, softmax: softmaxGradGo, dot: dotGo, square: squareGo, sum: sumIntoGo, sumFour: sumFourIntoGo,
 		moments: momentsGo, norm: normGradGo, scores: scoresGradGo, lanes: portableLanes,
 	}
 	for f, fn := range map[kernels.Activation]func(x float32) (y, slope float32){
@@ -96,6 +96,12 @@ func squareGo(acc, x []float32, scale float32) {
 func sumIntoGo(acc []float64, x []float32) {
 	for i, v := range x {
 		acc[i] += float64(v)
+	}
+}
+
+func sumFourIntoGo(acc []float64, x []float32, stride int) {
+	for r := range 4 {
+		sumIntoGo(acc, x[r*stride:][:len(acc)])
 	}
 }
 

@@ -95,6 +95,13 @@ func dotAVX512(x []float32, y []float32) float64
 //go:noescape
 func sumIntoAVX512(acc []float64, x []float32)
 
+// sumFourIntoAVX512 computes
+//
+//	for i, r < 4 { acc[i] += x[r·stride + i] }
+//
+//go:noescape
+func sumFourIntoAVX512(acc []float64, x []float32, stride int)
+
 // momentsAVX512 computes
 //
 //	out = 0, 0; for i { g, n := dy[i]·(w[i] + one), (x[i] - m0 - m1)·r; out[0] += g; out[1] += g·n }
@@ -206,6 +213,13 @@ func dotAVX2(x []float32, y []float32) float64
 //
 //go:noescape
 func sumIntoAVX2(acc []float64, x []float32)
+
+// sumFourIntoAVX2 computes
+//
+//	for i, r < 4 { acc[i] += x[r·stride + i] }
+//
+//go:noescape
+func sumFourIntoAVX2(acc []float64, x []float32, stride int)
 
 // momentsAVX2 computes
 //

@@ -24,6 +24,9 @@ func attentionBackward(r *run) {
 		{tq: 300, heads: 2, kv: 1, dim: 64},
 		{tq: 520, heads: 2, kv: 2, dim: 16, window: 70},
 		{tq: 90, heads: 1, kv: 1, dim: 256},
+		{tq: 1100, heads: 2, kv: 1, dim: 4},
+		{tq: 1600, heads: 1, kv: 1, dim: 5, window: 300},
+		{tq: 50, pos: 2000, heads: 3, kv: 1, dim: 6, extra: 70},
 	}
 	for i, d := range []int{2, 3, 5, 7, 9, 15, 16, 17, 24, 31, 33, 48, 65} {
 		list = append(list, attentionCase{tq: 1 + i*7, pos: i * 3, heads: 4, kv: 2, dim: d, window: i % 3 * 10, pad: i % 2})

@@ -8,7 +8,7 @@ func gradients(f *file) {
 	softGradLoops(f)
 	squareLoop(f)
 	dotLoop(f)
-	sumIntoLoop(f)
+	sumIntoLoops(f)
 	momentsLoop(f)
 	normGradLoop(f)
 	scoresLoop(f)
@@ -223,35 +223,57 @@ func dotLoop(f *file) {
 	f.ret()
 }
 
-func sumIntoLoop(f *file) {
+// sumIntoLoops write the sums of columns, of one row and of four: the sums, twice as wide as a row, are read and written once.
+func sumIntoLoops(f *file) {
 	f.fn("sumInto", "for i { acc[i] += x[i] }", "", param{"acc", doubles}, param{"x", floats})
 	f.pointers("acc", "x")
-	f.loop16(map[string]int{"DI": 8 * f.lanes, "SI": 4 * f.lanes}, func(tail bool) {
-		f.get("(SI)", 0, tail)
-		f.widenHalves()
-		second := offset(4*f.lanes, "DI")
-		if !tail {
-			f.op("VADDPD (DI), {1}, {1}")
-			f.op("VADDPD %s, {2}, {2}", second)
-			f.op("VMOVUPD {1}, (DI)")
-			f.op("VMOVUPD {2}, %s", second)
-			return
-		}
-		f.op("KSHIFTRW $8, K1, K2")
-		f.op("VMOVUPD.Z (DI), K1, {3}")
-		f.op("VMOVUPD.Z %s, K2, {4}", second)
-		f.op("VADDPD {3}, {1}, {1}")
-		f.op("VADDPD {4}, {2}, {2}")
-		f.op("VMOVUPD {1}, K1, (DI)")
-		f.op("VMOVUPD {2}, K2, %s", second)
-	}, func() {
-		f.op("VMOVSS (SI), X0")
+	f.sumColumns("SI")
+	f.fn("sumFourInto", "for i, r < 4 { acc[i] += x[r·stride + i] }", "", param{"acc", doubles}, param{"x", floats}, param{"stride", "int"})
+	f.pointers("acc", "x")
+	f.load("R12", "stride")
+	f.op("LEAQ (SI)(R12*4), DX")
+	f.op("LEAQ (DX)(R12*4), BX")
+	f.op("LEAQ (BX)(R12*4), R8")
+	f.sumColumns("SI", "DX", "BX", "R8")
+}
+
+// sumColumns adds CX columns of some rows to the sums at DI.
+func (f *file) sumColumns(rows ...string) {
+	loop, tail, one, done := f.label("loop"), f.label("tail"), f.label("one"), f.label("done")
+	second := offset(4*f.lanes, "DI")
+	f.op("SUBQ $%d, CX", f.lanes)
+	f.op("JLT %s", tail)
+	f.at(loop)
+	f.op("VMOVUPD (DI), {3}")
+	f.op("VMOVUPD %s, {4}", second)
+	for _, r := range rows {
+		f.op("VCVTPS2PD (%s), {1}", r)
+		f.op("VCVTPS2PD %s, {2}", offset(2*f.lanes, r))
+		f.op("VADDPD {1}, {3}, {3}")
+		f.op("VADDPD {2}, {4}, {4}")
+		f.op("ADDQ $%d, %s", 4*f.lanes, r)
+	}
+	f.op("VMOVUPD {3}, (DI)")
+	f.op("VMOVUPD {4}, %s", second)
+	f.op("ADDQ $%d, DI", 8*f.lanes)
+	f.op("SUBQ $%d, CX", f.lanes)
+	f.op("JGE %s", loop)
+	f.at(tail)
+	f.op("ADDQ $%d, CX", f.lanes)
+	f.op("JZ %s", done)
+	f.at(one)
+	f.op("VMOVSD (DI), X1")
+	for _, r := range rows {
+		f.op("VMOVSS (%s), X0", r)
 		f.op("VCVTSS2SD X0, X0, X0")
-		f.op("VADDSD (DI), X0, X0")
-		f.op("VMOVSD X0, (DI)")
-		f.op("ADDQ $4, SI")
-		f.op("ADDQ $8, DI")
-	})
+		f.op("VADDSD X0, X1, X1")
+		f.op("ADDQ $4, %s", r)
+	}
+	f.op("VMOVSD X1, (DI)")
+	f.op("ADDQ $8, DI")
+	f.op("DECQ CX")
+	f.op("JNZ %s", one)
+	f.at(done)
 	f.ret()
 }
 
