@@ -25,6 +25,12 @@ func (a *app) benchCmd() *cobra.Command {
 }
 
 func runBench(j *job, suite string, o bench.Options) (any, error) {
+	switch {
+	case o.Budget <= 0:
+		return nil, usagef("--time %s: want more than 0", o.Budget)
+	case o.Model != "" && suite != "forward":
+		return nil, usagef("--model: only bench forward runs a model")
+	}
 	dev, err := j.open()
 	if err != nil {
 		return nil, err

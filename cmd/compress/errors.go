@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 
-	"charm.land/fang/v2"
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
@@ -85,7 +84,7 @@ func isMisuse(err error) bool {
 }
 
 // printError writes the one line of a failed run.
-func (a *app) printError(w io.Writer, s fang.Styles, root *cobra.Command, err error) {
+func (a *app) printError(w io.Writer, root *cobra.Command, err error) {
 	name := root.Name()
 	if c, _, findErr := root.Find(a.args); findErr == nil {
 		name = c.CommandPath()
@@ -97,7 +96,7 @@ func (a *app) printError(w io.Writer, s fang.Styles, root *cobra.Command, err er
 			text += " (HINT: the same command with --resume continues)"
 		}
 	}
-	style := lipgloss.NewStyle().Bold(true).Foreground(s.ErrorHeader.GetBackground())
+	style := lipgloss.NewStyle().Bold(true).Foreground(colours().ErrorHeader[1])
 	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
 }
 
@@ -106,6 +105,9 @@ func oneLine(err error) string {
 	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	if strings.Contains(text, "HINT:") {
 		return text
+	}
+	if strings.Contains(text, "path escapes from parent") { // of package os, which has no name for it
+		return text + " (HINT: a link leads out of the folder and is not followed; copy the folder with cp -rL)"
 	}
 	for _, h := range hints {
 		if errors.Is(err, h.err) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -41,7 +42,7 @@ type work func(j *job, args []string) (any, error)
 // newVerb makes a command with the common flags around its work.
 func (a *app) newVerb(use, short, long, example string, args cobra.PositionalArgs, do work) *cobra.Command {
 	j := &job{app: a}
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args}
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: checkArgs(args)}
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		a.working, j.command = true, c.CommandPath()
 		j.ctx, j.start = c.Context(), time.Now()
@@ -80,8 +81,8 @@ func (j *job) open() (kernels.Device, error) {
 	if j.dev != nil {
 		return j.dev, nil
 	}
-	if j.threads < 0 {
-		return nil, usagef("--threads %d: want 0 or more", j.threads)
+	if most := max(1024, 8*runtime.NumCPU()); j.threads < 0 || j.threads > most {
+		return nil, usagef("--threads %d: want 0 to %d", j.threads, most)
 	}
 	dev, err := device.Open(j.device, device.Options{Threads: j.threads})
 	j.dev = dev

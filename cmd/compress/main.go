@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"charm.land/fang/v2"
+	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
@@ -31,8 +31,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := fang.Execute(ctx, root, fang.WithVersion(compress.Version()),
-		fang.WithErrorHandler(func(w io.Writer, s fang.Styles, err error) { a.printError(w, s, root, err) }))
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		a.printError(colorprofile.NewWriter(stderr, os.Environ()), root, err)
+	}
 	return a.exitCode(err)
 }
 
@@ -51,17 +53,19 @@ func (a *app) root() *cobra.Command {
 		Short: "Make language models smaller and measure what it costs",
 		Long: "compress prunes checkpoints in the Hugging Face layout, measures them before and after, and checks, converts and runs them.\n" +
 			"It needs no Python, no network and no GPU. Start with: compress demo",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown verb %q (HINT: compress help lists the verbs)", args[0])
+				return unknownVerb(c, args[0])
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE:         func(c *cobra.Command, _ []string) error { return c.Help() },
+		Version:      compress.Version(),
+		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w (HINT: %s --help lists the flags)", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(help)
+	root.SetHelpCommand(a.helpCmd())
 	root.AddCommand(
 		a.inspectCmd(), a.tokenizeCmd(), a.forwardCmd(), a.generateCmd(), a.pplCmd(),
 		a.pruneCmd(), a.convertCmd(), a.demoCmd(), a.benchCmd(), a.reportCmd(), a.versionCmd(),

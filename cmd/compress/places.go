@@ -29,7 +29,7 @@ func checkEmpty(c *cobra.Command, args []string) error {
 	}
 	for _, f := range changed(c) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && !mayBeEmpty[f.Name] {
-			return usagef("--%s is empty (HINT: leave it out for the default)", f.Name)
+			return usagef("--%s is empty", f.Name)
 		}
 	}
 	return nil
@@ -133,6 +133,9 @@ func apart(outputs ...[2]string) error {
 
 // checkReport looks at the place of --report.
 func (j *job) checkReport(c *cobra.Command) error {
+	if j.report == "-" {
+		return usagef("--report -: want the name of a file (HINT: --json prints the report on stdout)")
+	}
 	out := ""
 	if f := c.Flags().Lookup("out"); f != nil {
 		out = f.Value.String()
