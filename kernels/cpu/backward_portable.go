@@ -153,10 +153,8 @@ func laneTileGo(dst, a, b, carry []float32, rows, k, row, step int) {
 	for r := range rows {
 		d := (*[portableWidth]float32)(dst[r*portableWidth:])
 		var sum [portableWidth]float32
-		if carry != nil {
-			for lane, c := range carry {
-				sum[lane] = d[lane] * c
-			}
+		for lane, c := range carry { // none: the old contents do not count
+			sum[lane] = d[lane] * c
 		}
 		for p := range k {
 			u, l := a[r*row+p*step], (*[portableWidth]float32)(b[p*portableWidth:])
