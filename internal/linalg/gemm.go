@@ -31,7 +31,9 @@ func (s Solver) Mul(dst, a, b Matrix, o Product) {
 	s.run(product{dst: dst, a: x, b: y, minus: o.Minus, overwrite: !o.Accumulate}, k)
 }
 
-// run computes a product that is not small, in strips whose packed right operand does not grow without bound.
+// run computes a product that is not small, in strips whose packed right operand does not grow without bound. dst may be an
+// operand if k is at most blockDepth and, for the left one, there is one strip: all that is needed is then packed before
+// anything is written.
 func (s Solver) run(p product, k int) {
 	dst, b := p.dst, p.b
 	for p.left0 = 0; p.left0 < dst.Cols; p.left0 += stripCols {

@@ -1,5 +1,7 @@
 package linalg
 
+import "math"
+
 // Triangle describes a triangular operand. Only the named triangle of the matrix is read.
 type Triangle struct {
 	Upper bool // the upper triangle holds the factor; the lower one by default
@@ -69,32 +71,52 @@ func (a Matrix) split(h int, byCols bool) (first, second Matrix) {
 	return a.Sub(0, h, 0, a.Cols), a.Sub(h, a.Rows, 0, a.Cols)
 }
 
-// triSolveBase multiplies with the inverse of the factor and corrects the result once with its residual, which makes it as
-// good as substitution.
+// tame is the product of the sizes of a small triangle and of its inverse below which multiplying with the inverse loses no more
+// than two digits of the residual, and mostly nothing.
+const tame = 100
+
+// triSolveBase multiplies with the inverse of the factor. Unless that is tame, the result is corrected once with its residual,
+// which makes it as good as substitution.
 func (s Solver) triSolveBase(t, b Matrix, o Triangle) {
 	n := t.Rows
 	if b.Rows*b.Cols <= 4*n {
 		substitute(t, b, o)
 		return
 	}
-	factor, inverse := New(n, n), New(n, n)
-	copyTriangle(factor, t, o.Upper)
+	inverse := New(n, n)
 	copyTriangle(inverse, t, o.Upper)
 	invertBase(inverse, o.Upper)
-	rest, x := b.Clone(), New(b.Rows, b.Cols)
-	apply := func(dst, t, b Matrix, p Product) {
-		if o.Right {
-			p.TransB = o.Trans
-			s.Mul(dst, b, t, p)
-			return
-		}
-		p.TransA = o.Trans
-		s.Mul(dst, t, b, p)
+	if triangleNorm(t, o.Upper)*triangleNorm(inverse, o.Upper) <= tame {
+		s.triMulInto(b, inverse, b, o, false) // in place, which so small a factor allows
+		return
 	}
-	apply(x, inverse, rest, Product{})
-	apply(rest, factor, x, Product{Minus: true, Accumulate: true})
-	apply(x, inverse, rest, Product{Accumulate: true})
-	b.Copy(x)
+	rest, x := b.Clone(), New(b.Rows, b.Cols)
+	s.triMulInto(x, inverse, rest, o, false)
+	s.triMulInto(b, t, x, o, true)
+	for i := range b.Rows {
+		kernel.axpy(rest.Row(i), 1, b.Row(i))
+	}
+	s.triMulInto(b, inverse, rest, o, false)
+	for i := range b.Rows {
+		kernel.axpy(b.Row(i), 1, x.Row(i))
+	}
+}
+
+// triangleNorm is the largest sum of magnitudes of a row.
+func triangleNorm(t Matrix, upper bool) float64 {
+	top := 0.0
+	for i := range t.Rows {
+		row := t.Row(i)[:i+1]
+		if upper {
+			row = t.Row(i)[i:]
+		}
+		sum := 0.0
+		for _, v := range row {
+			sum += math.Abs(v)
+		}
+		top = max(top, sum)
+	}
+	return top
 }
 
 // substitute solves element by element.
