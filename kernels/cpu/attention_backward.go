@@ -9,27 +9,30 @@ import "github.com/modelcompress/compress/kernels"
 // that many channels.
 //
 // A piece of work is a run of blocks of keys of one key/value head; the runs of a head have about the same work. A piece owns
-// its dk and dv, and sums its own part of dq; the parts are added in order.
+// its dk and dv, and sums its own part of dq; the parts are added in order. With many heads and rows, some heads are done
+// before the next, for the sake of memory.
 
 const (
-	gradQueries = 64  // queries in a block
-	gradPieces  = 32  // pieces of work that are enough for many threads
-	gradParts   = 8   // parts of dq at most
-	gradKeys    = 512 // keys that a piece has at least, about, or there is one piece to a head: parts cost memory traffic
+	gradQueries = 64       // queries in a block
+	gradPieces  = 32       // pieces of work that are enough for many threads
+	gradParts   = 8        // parts of dq at most
+	gradKeys    = 512      // keys that a piece has at least, about, or there is one piece to a head: parts cost memory traffic
+	gradSpace   = 32 << 20 // elements of scratch, about, unless one key/value head wants more
 )
 
-// attendGrad is one call of the gradients of attention. Its matrices of queries are [Heads, tq, …].
+// attendGrad is one call of the gradients of attention, working on some key/value heads and the query heads that read them:
+// heads, counted from the first of these. Its matrices of queries are [heads, tq, …].
 type attendGrad struct {
 	attend
 	b                *backward
 	dq, dk, dv, dout kernels.Mat
-	out              kernels.Mat
 	n, groups        int       // lanes, and vectors of n channels that cover a head
 	runs             [][2]int  // runs of blocks of keys
 	rows             [][2]int  // rows of q that see a run
-	scaled, grad     []float32 // Scale·q and dout [Heads, tq, HeadDim]
-	lse, delta       []float32 // LSE and Σ dout·out [Heads, tq]
-	part             []float32 // of dq [splits, Heads, groups, tq, n]
+	first, heads     int       // the key/value head that work is at, and query heads
+	scaled, grad     []float32 // Scale·q and dout [heads, tq, HeadDim]
+	lse, delta       []float32 // LSE and Σ dout·out [heads, tq]
+	part             []float32 // of dq [runs, heads, groups, tq, n]
 }
 
 // attention computes the gradients of attention: with p the weights, dp[j] = dout[i,h]·v[j,h/rep] and
@@ -37,7 +40,7 @@ type attendGrad struct {
 //
 //	dv[j,h/rep] = Σ_i p[j]·dout[i,h], dk[j,h/rep] = Scale·Σ_i ds[j]·q[i,h], dq[i,h] = Scale·Σ_j ds[j]·k[j,h/rep]
 func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kernels.Attention) {
-	a := &attendGrad{attend: attend{Attention: o, l: b.layers, dst: out, q: q, k: k, v: v}, b: b, dq: dq, dk: dk, dv: dv, dout: dout, out: out}
+	a := &attendGrad{attend: attend{Attention: o, l: b.layers, dst: out, q: q, k: k, v: v}, b: b, dq: dq, dk: dk, dv: dv, dout: dout}
 	a.defaults()
 	a.check()
 	must(sameShape(dq, q) && sameShape(dk, k) && sameShape(dv, v) && sameShape(dout, out), "cpu: AttentionBackward: shapes do not agree")
@@ -45,8 +48,22 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 	a.n = b.g.lanes.n
 	a.groups = pieces(a.HeadDim, a.n)
 	a.plan()
-	rows, d, splits := q.Rows*a.Heads, a.HeadDim, len(a.runs)
-	work, owner := lend(rows * (2*d + 2 + splits*a.groups*a.n))
+	size := a.rep * q.Rows * (2*a.HeadDim + 2 + len(a.runs)*a.groups*a.n)
+	batch := min(max(1, b.space/max(1, size)), a.KVHeads)
+	work, owner := lend(batch * size)
+	for a.first = 0; a.first < a.KVHeads; a.first += batch {
+		a.someHeads(work, min(batch, a.KVHeads-a.first))
+	}
+	giveBack(owner)
+	dq.Buf.Changed()
+	dk.Buf.Changed()
+	dv.Buf.Changed()
+}
+
+// someHeads computes count key/value heads from the first.
+func (a *attendGrad) someHeads(work []float32, count int) {
+	a.heads = count * a.rep
+	rows, d, splits := a.q.Rows*a.heads, a.HeadDim, len(a.runs)
 	cut := func(n int) []float32 {
 		s := work[:n:n]
 		work = work[n:]
@@ -54,14 +71,9 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 	}
 	a.part, a.scaled, a.grad = cut(rows*splits*a.groups*a.n), cut(rows*d), cut(rows*d)
 	a.lse, a.delta = cut(rows), cut(rows)
-	b.each(q.Rows, 4*rows*d, a.prepare)
-	longest := a.Pos + q.Rows
-	b.each(a.KVHeads*splits, rows*longest*d/6, a.keyBlocks)
-	b.each(q.Rows, rows*d*(1+splits), a.finish)
-	giveBack(owner)
-	dq.Buf.Changed()
-	dk.Buf.Changed()
-	dv.Buf.Changed()
+	a.b.each(a.q.Rows, 4*rows*d, a.prepare)
+	a.b.each(count*splits, rows*(a.Pos+a.q.Rows)*d/6, a.keyBlocks)
+	a.b.each(a.q.Rows, rows*d*(1+splits), a.finish)
 }
 
 // plan cuts the blocks of keys into runs of about the same number of pairs of a key and a row.
@@ -109,21 +121,23 @@ func (a *attendGrad) seenBy(block int) (lo, hi int) {
 
 // prepare copies row i of the queries and of the gradients to where the blocks read them.
 func (a *attendGrad) prepare(i int) {
-	d, q, g, o, lse := a.HeadDim, a.q.RowF32(i), a.dout.RowF32(i), a.out.RowF32(i), a.LSE.RowF32(i)
-	for h := range a.Heads {
-		at := h*a.q.Rows + i
-		a.l.v.scale(a.scaled[at*d:(at+1)*d], q[h*a.QHeadStride:][:d], a.Scale)
-		copy(a.grad[at*d:(at+1)*d], g[h*d:(h+1)*d])
-		a.lse[at], a.delta[at] = lse[h], float32(a.b.g.dot(g[h*d:(h+1)*d], o[h*d:(h+1)*d]))
+	d, q, dout, out, lse := a.HeadDim, a.q.RowF32(i), a.dout.RowF32(i), a.dst.RowF32(i), a.LSE.RowF32(i)
+	for h := range a.heads {
+		at, own := h*a.q.Rows+i, a.first*a.rep+h
+		g := dout[own*d : (own+1)*d]
+		a.l.v.scale(a.scaled[at*d:(at+1)*d], q[own*a.QHeadStride:][:d], a.Scale)
+		copy(a.grad[at*d:(at+1)*d], g)
+		a.lse[at], a.delta[at] = lse[own], float32(a.b.g.dot(g, out[own*d:(own+1)*d]))
 	}
 }
 
 // finish adds the parts of row i of dq.
 func (a *attendGrad) finish(i int) {
 	row := a.dq.RowF32(i)
-	for h := range a.Heads {
+	for h := range a.heads {
+		own := row[(a.first*a.rep+h)*a.QHeadStride:]
 		for c := 0; c < a.HeadDim; c += a.n {
-			dst := row[h*a.QHeadStride+c:][:min(a.n, a.HeadDim-c)]
+			dst := own[c:][:min(a.n, a.HeadDim-c)]
 			first := true
 			for s, rows := range a.rows {
 				if i < rows[0] || i >= rows[1] {
@@ -144,7 +158,7 @@ func (a *attendGrad) finish(i int) {
 // queryPart is part s of dq for one head and vector of channels: [tq, n].
 func (a *attendGrad) queryPart(s, h, group int) []float32 {
 	size := a.q.Rows * a.n
-	return a.part[((s*a.Heads+h)*a.groups+group)*size:][:size]
+	return a.part[((s*a.heads+h)*a.groups+group)*size:][:size]
 }
 
 // keyBlock is one block of keys of key/value head g.
@@ -163,7 +177,7 @@ type keyBlock struct {
 
 // keyBlocks computes piece p: a run of blocks of one head.
 func (a *attendGrad) keyBlocks(p int) {
-	n, d, g, part := a.n, a.HeadDim, p/len(a.runs), p%len(a.runs)
+	n, d, g, part := a.n, a.HeadDim, a.first+p/len(a.runs), p%len(a.runs)
 	work, owner := lend(n * (5*d + a.groups*n + 2*gradQueries + 1))
 	at := make([]int32, 3*n)
 	cut := func(n int) []float32 {
@@ -194,7 +208,7 @@ func (a *attendGrad) keyBlock(b *keyBlock, block int) {
 	if lo, hi := a.seenBy(block); lo < hi && b.count > 0 {
 		a.place(b)
 		a.loadKeys(b)
-		for h := b.g * a.rep; h < (b.g+1)*a.rep; h++ {
+		for h := (b.g - a.first) * a.rep; h < (b.g-a.first+1)*a.rep; h++ {
 			for i := lo; i < hi; i += gradQueries {
 				a.pair(b, h, i, min(gradQueries, hi-i))
 			}

@@ -9,7 +9,8 @@ import (
 // backward holds the gradients of the operations around the matrix products: the tools of layers, and vector loops of its own.
 type backward struct {
 	*layers
-	g *gradLoops
+	g     *gradLoops
+	space int // elements of scratch of attention, about
 }
 
 // gradLoops is the table of vector loops of gradients. Slices of one call have equal lengths unless said otherwise; a
@@ -38,7 +39,7 @@ type gradLoops struct {
 
 // backwardOps fills in the gradients of the operations around the matrix products.
 func (d *Device) backwardOps(o *kernels.Ops) {
-	b := &backward{layers: &layers{d: d, v: vectorLoops(d.isa)}, g: vectorGradLoops(d.isa)}
+	b := &backward{layers: &layers{d: d, v: vectorLoops(d.isa)}, g: vectorGradLoops(d.isa), space: gradSpace}
 	o.RMSNormBackward, o.LayerNormBackward = b.rmsNorm, b.layerNorm
 	o.AttentionBackward = b.attention
 	o.ActivateBackward, o.GateBackward, o.SoftcapBackward = b.activate, b.gate, b.softcap

@@ -91,3 +91,28 @@ func TestRunsCoverTheKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadsOneByOne: with little scratch, heads are computed one after the other, with the same bits.
+func TestHeadsOneByOne(t *testing.T) {
+	d := New(Options{Threads: 2})
+	b := &backward{layers: &layers{d: d, v: vectorLoops(d.isa)}, g: vectorGradLoops(d.isa), space: 1}
+	const tq, heads, kv, dim = 1100, 6, 3, 20
+	mat := func(cols int, step float64) kernels.Mat {
+		return kernels.MatOf(kernels.WrapF32(sweep(-step, step, tq*cols)), tq, cols)
+	}
+	q, k, v, out, dout := mat(heads*dim, 1), mat(kv*dim, 2), mat(kv*dim, 3), mat(heads*dim, 0), mat(heads*dim, 1)
+	a := kernels.Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Scale: 0.1, LSE: mat(heads, 0)}
+	d.Ops().Attention(out, q, k, v, a)
+	var results [2][3]kernels.Mat
+	for i, f := range []func(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention){d.Ops().AttentionBackward, b.attention} {
+		results[i] = [3]kernels.Mat{mat(heads*dim, 0), mat(kv*dim, 0), mat(kv*dim, 0)}
+		f(results[i][0], results[i][1], results[i][2], dout, q, k, v, out, a)
+	}
+	for i, want := range results[0] {
+		for j, w := range want.Buf.F32() {
+			if g := results[1][i].Buf.F32()[j]; math.Float32bits(g) != math.Float32bits(w) {
+				t.Fatalf("result %d: element %d is %v one by one and %v together", i, j, g, w)
+			}
+		}
+	}
+}
