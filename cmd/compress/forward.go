@@ -13,8 +13,9 @@ import (
 )
 
 type forwardFlags struct {
-	ids, out          string
-	hidden, overwrite bool
+	ids, out     string
+	hidden, grad bool
+	overwrite    bool
 }
 
 func (a *app) forwardCmd() *cobra.Command {
@@ -22,13 +23,16 @@ func (a *app) forwardCmd() *cobra.Command {
 	cmd := a.newVerb("forward MODEL --ids IN.safetensors --out OUT.safetensors", "Run a model on token ids and write what it computes",
 		"Reads input_ids (I64 or I32, [B,T]) and, if present, labels of the same shape: aligned with input_ids, shifted by one for "+
 			"the loss, -100 skipped. Writes loss [1] (mean over all counted positions), logits [B,T,V] and loss_per_token [B,T-1] "+
-			"(0 where skipped), all F32. --hidden adds hidden.0 (embeddings) and hidden.i (output of block i, before the final norm).",
-		"compress forward testdata/nano/base --ids ids.safetensors --out logits.safetensors --hidden", cobra.ExactArgs(1),
+			"(0 where skipped), all F32. --hidden adds hidden.0 (embeddings) and hidden.i (output of block i, before the final norm). --grad adds grad.NAME, "+
+			"the gradient of the loss, for every parameter, shaped as in the checkpoint; a tied table has one. Gradients go to the "+
+			"file block by block.",
+		"compress forward testdata/nano/base --ids ids.safetensors --out logits.safetensors --hidden --grad", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return forward(j, args[0], o) })
 	f := cmd.Flags()
 	f.StringVar(&o.ids, "ids", "", ".safetensors file with input_ids")
 	f.StringVar(&o.out, "out", "", ".safetensors file to write")
 	f.BoolVar(&o.hidden, "hidden", false, "also write the hidden states")
+	f.BoolVar(&o.grad, "grad", false, "also write the gradient of the loss for every parameter")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
 	require(cmd, "ids")
 	require(cmd, "out")
@@ -37,11 +41,12 @@ func (a *app) forwardCmd() *cobra.Command {
 
 // forwardReport is what forward says about a run.
 type forwardReport struct {
-	Out       string  `json:"out"`
-	Sequences int     `json:"sequences"`
-	Length    int     `json:"length"`
-	Counted   int     `json:"counted"` // positions in the loss
-	Loss      float64 `json:"loss"`
+	Out       string   `json:"out"`
+	Sequences int      `json:"sequences"`
+	Length    int      `json:"length"`
+	Counted   int      `json:"counted"` // positions in the loss
+	Loss      *float64 `json:"loss"`    // null where no position counts
+	Gradients int      `json:"gradients,omitempty"`
 }
 
 func forward(j *job, path string, o forwardFlags) (any, error) {
@@ -74,15 +79,46 @@ func forward(j *job, path string, o forwardFlags) (any, error) {
 		return nil, err
 	}
 	defer m.Close()
+	if err := inVocabulary(m, o.ids, "input_ids", ids, 0); err != nil {
+		return nil, err
+	}
+	if err := inVocabulary(m, o.ids, "labels", labels, lm.IgnoreLabel); err != nil {
+		return nil, err
+	}
 	r, err := m.Forward(j.ctx, ids, lm.ForwardOptions{Logits: true, Hidden: o.hidden, Labels: labels})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ids, err)
 	}
-	if err := writeForward(m, r, o, len(ids), len(ids[0])); err != nil {
+	if r.Counted == 0 {
+		r.Loss = math.NaN() // the mean of nothing
+	}
+	if o.grad && r.Counted == 0 {
+		return nil, fmt.Errorf("%s: --grad: no position counts, so there is no loss to differentiate", o.ids)
+	}
+	p := &passWriter{job: j, model: m, result: r, ids: ids, labels: labels, flags: o}
+	if err := p.write(); err != nil {
 		return nil, err
 	}
+	report := forwardReport{Out: o.out, Sequences: len(ids), Length: len(ids[0]), Counted: r.Counted, Gradients: len(p.grads)}
+	if r.Counted == 0 {
+		fmt.Fprintf(j.out(), "no position counts, so there is no loss; written to %s\n", o.out)
+		return report, nil
+	}
+	report.Loss = &r.Loss
 	fmt.Fprintf(j.out(), "loss %.6f over %d positions, written to %s\n", r.Loss, r.Counted, o.out)
-	return forwardReport{Out: o.out, Sequences: len(ids), Length: len(ids[0]), Counted: r.Counted, Loss: r.Loss}, nil
+	return report, nil
+}
+
+// inVocabulary refuses ids that the model does not have, but for one that has a meaning of its own.
+func inVocabulary(m *lm.Model, file, tensor string, rows [][]int32, also int32) error {
+	for i, row := range rows {
+		for k, id := range row {
+			if id != also && (id < 0 || int(id) >= m.Config().Vocab) {
+				return fmt.Errorf("%s: tensor %q, element [%d %d]: %w: %d, the model has %d", file, tensor, i, k, lm.ErrVocabulary, id, m.Config().Vocab)
+			}
+		}
+	}
+	return nil
 }
 
 // readIDs reads an I64 or I32 matrix of token ids.
