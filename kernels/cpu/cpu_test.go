@@ -22,7 +22,7 @@ var levels = []struct {
 	{"portable", "avx2", nil},
 }
 
-var products = []string{"MatMulNT", "MatMulNN", "MatMulTN"}
+var products = []string{"MatMulNT", "MatMulNN", "MatMulTN", "MatMulSparse"}
 
 // open opens the processor with some instruction sets switched off.
 func open(tb testing.TB, disable string, threads int) kernels.Device {

@@ -49,7 +49,7 @@ func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMu
 		emptyProduct(dst, o)
 	case x.Rows <= fusedRows && s.sparse.fused(w.DType()) != nil:
 		s.fused(dst, x, w, o)
-	case x.Rows <= skinnyRows || s.canTile(x, w):
+	case x.Rows <= skinnyRows || s.canTile(w):
 		s.fewRows(dst, x, w, o)
 	default:
 		s.manyRows(dst, x, w, o)
@@ -78,8 +78,8 @@ func checkActivations(dst, x kernels.Mat) {
 	checkInside(x)
 }
 
-// checkSparse guards the kernels against a weight whose parts leave their buffers, as far as that shows without reading
-// the mask.
+// checkSparse guards the kernels against a weight whose parts leave their buffers, as far as that shows without counting
+// the bits of the mask.
 func checkSparse(w kernels.Sparse) {
 	if !w.Consistent() {
 		panic("cpu: parts of a sparse weight do not fit together")
@@ -87,6 +87,13 @@ func checkSparse(w kernels.Sparse) {
 	checkInside(w.Mask)
 	checkInside(w.Values)
 	checkInside(w.Offsets)
+	last := int64(0)
+	for _, n := range w.Offsets.Buf.I64()[w.Offsets.Off:][:w.Rows()] {
+		if n < last || n > int64(w.Values.Cols) {
+			panic("cpu: row offsets of a sparse weight fall or leave its elements")
+		}
+		last = n
+	}
 }
 
 // denseTypes are buffers without memory, for views that stand for expanded weights.
@@ -137,13 +144,7 @@ func (s *sparseOps) manyRows(dst, x kernels.Mat, w kernels.Sparse, o kernels.Mat
 }
 
 // rowOffset is how many stored elements lie before row i.
-func rowOffset(w kernels.Sparse, i int) int {
-	n := w.Offsets.Buf.I64()[w.Offsets.Off+i]
-	if n < 0 || n > int64(w.Values.Cols) {
-		panic("cpu: row offset of a sparse weight is outside its elements")
-	}
-	return int(n)
-}
+func rowOffset(w kernels.Sparse, i int) int { return int(w.Offsets.Buf.I64()[w.Offsets.Off+i]) }
 
 // valuesAt is the address of stored element i, which may be the one after the last. Kernels move it on beyond the memory
 // that is pointed to, so it is not a pointer; whoever uses it keeps w.

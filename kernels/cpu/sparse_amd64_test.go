@@ -1,0 +1,15 @@
+//go:build !noasm
+
+package cpu
+
+// oldSparseDevices are processors with AVX-512 that cannot expand elements of 16 bits.
+func oldSparseDevices(threads int) map[string]*Device {
+	f := detect("amx")
+	if !f.avx512 {
+		return nil
+	}
+	d := deviceWith(f, threads)
+	s := &sparseOps{matmuls: matmuls{d: d, ks: matmulKernels(f)}, sparse: chooseSparse(f, false)}
+	d.ops.MatMulSparse, d.ops.Expand = s.matMul, s.expand
+	return map[string]*Device{"avx512 without vbmi2": d}
+}
