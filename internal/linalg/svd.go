@@ -319,15 +319,26 @@ func (s Solver) halleyCholesky(x Matrix, a, b, c float64) error {
 	return nil
 }
 
-// polish makes one Newton-Schulz step, X·(3I - XᵀX)/2, which squares what is left of the distance from orthogonality.
+// polish makes Newton-Schulz steps, X·(3I - XᵀX)/2, each of which squares what is left of the distance from orthogonality: one
+// as a rule, more where rounding has kept the iteration before from its end, which happens with nearly singular matrices.
 func (s Solver) polish(x Matrix) (Matrix, error) {
 	n := x.Rows
-	g, y := New(n, n), New(n, n)
-	s.Mul(g, x, x, Product{TransA: true, Minus: true})
-	for i := range n {
-		g.Data[i*n+i] += 3
+	const most = 60 // a singular value of 1e-10 needs so many to grow to 1
+	for range most {
+		g, y := New(n, n), New(n, n)
+		s.Mul(g, x, x, Product{TransA: true, Minus: true})
+		for i := range n {
+			g.Data[i*n+i]++
+		}
+		distance := g.MaxAbs()
+		for i := range n {
+			g.Data[i*n+i] += 2
+		}
+		s.Mul(y, x, g, Product{})
+		y.Scale(0.5)
+		if x = y; distance < 1e-9 {
+			return x, nil
+		}
 	}
-	s.Mul(y, x, g, Product{})
-	y.Scale(0.5)
-	return y, nil
+	return Matrix{}, fmt.Errorf("polar factor: %w", ErrNoConvergence)
 }
