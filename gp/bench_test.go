@@ -210,3 +210,14 @@ func BenchmarkSelect(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCandidate times what a new candidate costs a search before its fitness: canonical form, checks, fingerprint.
+func BenchmarkCandidate(b *testing.B) {
+	probe, g := SyntheticProbe(0), FullGrammar()
+	e := mustParse(b, "abs(W*W)*mms(G) + log(W*X)")
+	for b.Loop() {
+		if _, err := g.Check(e, probe); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -30,6 +30,7 @@ var opNames = [...]string{
 	OpExp: "exp", OpSqrt: "sqrt", OpTanh: "tanh", OpAdd: "add", OpSub: "sub", OpMul: "mul", OpPdiv: "pdiv", OpMin: "min", OpMax: "max",
 }
 
+// String is the name of the operation.
 func (o Op) String() string { return opNames[o] }
 
 // Instr computes one value. A value of shape Matrix is computed element by element in a pass over the matrix; a Row or Col
@@ -63,6 +64,7 @@ var statNames = [...]string{
 	StatRowAbs: "rowabs", StatRowNorm: "rownorm", StatColAbs: "colabs", StatColNorm: "colnorm",
 }
 
+// String is the name of the statistic.
 func (k StatKind) String() string { return statNames[k] }
 
 // Stat is a statistic of one value.

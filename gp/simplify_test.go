@@ -275,3 +275,32 @@ func TestGuards(t *testing.T) {
 	near("column norm", at("W + Wc2", 1), 1+math.Sqrt(1.25))
 	near("zsn(X)", at("W + zsn(X)", 1), 1+(0-7.0/3)/math.Sqrt(13.0/3))
 }
+
+// TestSimplifyBounds: the largest trees that can be read are simplified and compiled in no time to speak of: rules tried
+// anew after every change must not add up to more than the square of the size.
+func TestSimplifyBounds(t *testing.T) {
+	for _, ops := range [][]string{{"-"}, {"log(", "exp("}, {"mms(", "zsn(", "sqrt("}, {"sqr(", "abs(", "-", "tanh("}, {"skp("}, {"G*(X - "}, {"G + -(", "W*-("}} {
+		text, end := "", ""
+		for i := range MaxDepth/2 - 1 {
+			op := ops[i%len(ops)]
+			text += op
+			end += strings.Repeat(")", strings.Count(op, "("))
+		}
+		e := mustParse(t, text+"W"+end)
+		tried := 0
+		simplify(e, ranked, func(int, *Expr, *Expr) { tried++ })
+		if tried > e.Size()*e.Size() {
+			t.Errorf("%.20s…: %d changes of %d nodes", text, tried, e.Size())
+		}
+		if _, err := Compile(e); err != nil {
+			t.Error(err)
+		}
+	}
+	wide := Leaf(W)
+	for wide.Size() < MaxNodes/2 {
+		wide = Binary(Mul, Unary(Neg, wide), wide)
+	}
+	if s := Simplify(wide); s.Size() > wide.Size() {
+		t.Errorf("%d nodes became %d", wide.Size(), s.Size())
+	}
+}

@@ -57,6 +57,7 @@ const (
 	Matrix Shape = Row | Col | 4 // [out, in]
 )
 
+// String writes the shape with its dimensions.
 func (s Shape) String() string {
 	switch s {
 	case Row:
