@@ -3,47 +3,146 @@ package prune
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
-// Allocation says how the sparsity is spread over the blocks. The zero Allocation is uniform.
+// Allocation says how the sparsity is spread over the matrices. The zero Allocation is uniform.
 type Allocation struct {
-	Name   string  `json:"name"`             // Uniform or OWL; empty: Uniform
-	M      float64 `json:"m,omitempty"`      // OWL: a score above M times the block's mean is an outlier; 0 means 5
-	Lambda float64 `json:"lambda,omitempty"` // OWL: how far blocks may differ from each other, at most 2·Lambda; 0 means 0.08
+	Name string `json:"name"` // Uniform, OWL, OWLMixed, Alpha or Global; empty: Uniform
+
+	// M and Lambda belong to OWL and OWLMixed: a score above M times the block's mean is an outlier; 0 means 5, and 6 for
+	// OWLMixed. Blocks differ by at most 2·Lambda, 0 meaning 0.08; for OWLMixed N differs by at most Lambda, 0 meaning 2.
+	M      float64 `json:"m,omitempty"`
+	Lambda float64 `json:"lambda,omitempty"`
+	// Special lets OWLMixed leave blocks dense that would lose one more than N: the published variant of that name.
+	Special bool `json:"special,omitempty"`
+
+	// Epsilon belongs to Alpha: sparsities lie between (1 - Epsilon) and (1 + Epsilon) of each other before they are scaled; 0
+	// means 0.3.
+	Epsilon float64 `json:"epsilon,omitempty"`
+	// Estimator belongs to Alpha: Hill fits the larger half of a spectrum, Peak from where the fit is best near its peak.
+	// Empty: Peak.
+	Estimator string `json:"estimator,omitempty"`
+	// Max belongs to Global: the highest sparsity of a matrix; 0 means 0.95.
+	Max float64 `json:"max,omitempty"`
 }
 
 // The names of allocations.
 const (
-	Uniform = "uniform" // every block loses the same share
-	OWL     = "owl"     // blocks with more outliers among the scores keep more (arXiv:2310.05175)
+	Uniform  = "uniform"   // every block loses the same share
+	OWL      = "owl"       // blocks with more outliers among the scores keep more (arXiv:2310.05175)
+	OWLMixed = "owl-mixed" // the same for N:M: an N of its own for every block
+	Alpha    = "alpha"     // blocks whose weights' spectra have heavier tails keep more (arXiv:2410.10912); needs no data
+	Global   = "global"    // one threshold for all matrices, on scores over the mean of their matrix
+)
+
+var allocations = []string{Uniform, OWL, OWLMixed, Alpha, Global}
+
+// The estimators of a spectrum's exponent.
+const (
+	Hill = "hill"
+	Peak = "peak"
 )
 
 func (a *Allocation) setDefaults() {
-	if a.Name == "" {
+	or := func(v *float64, d float64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	switch a.Name {
+	case "":
 		a.Name = Uniform
-	}
-	if a.Name == OWL && a.M == 0 {
-		a.M = 5
-	}
-	if a.Name == OWL && a.Lambda == 0 {
-		a.Lambda = 0.08
+	case OWL:
+		or(&a.M, 5)
+		or(&a.Lambda, 0.08)
+	case OWLMixed:
+		or(&a.M, 6)
+		or(&a.Lambda, 2)
+	case Alpha:
+		or(&a.Epsilon, 0.3)
+		if a.Estimator == "" {
+			a.Estimator = Peak
+		}
+	case Global:
+		or(&a.Max, 0.95)
 	}
 }
 
-func (a Allocation) validate() error {
+// needs lists what the allocation measures on the dense model.
+func (a Allocation) needs(o Options) Stats {
 	switch a.Name {
-	case "", Uniform:
-		if a.M != 0 || a.Lambda != 0 {
-			return fmt.Errorf("%w: m and lambda belong to allocation %s", ErrOptions, OWL)
-		}
-		return nil
 	case OWL:
-		if !(a.M >= 0 && a.Lambda >= 0 && a.Lambda <= 0.5) || math.IsInf(a.M, 0) {
-			return fmt.Errorf("%w: allocation %s with m %g and lambda %g; want m above 0 and lambda up to 0.5", ErrOptions, OWL, a.M, a.Lambda)
+		if o.Pattern.Structured() {
+			return 0
 		}
-		return nil
+		return outlierMetric(o.Metric).Needs
+	case OWLMixed:
+		return outlierMetric(o.Metric).Needs
+	case Global:
+		return o.Metric.Needs
 	}
-	return fmt.Errorf("allocation %q: %w; known: %s, %s", a.Name, ErrUnknown, Uniform, OWL)
+	return 0
+}
+
+// outlierMetric is what OWL looks for outliers in: Wanda's scores, or |W| where data is not looked at.
+func outlierMetric(m Metric) Metric {
+	if m.Needs == 0 {
+		return Magnitude()
+	}
+	return Wanda()
+}
+
+func (a Allocation) validate(o Options) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: allocation %s: %s", ErrOptions, a.Name, fmt.Sprintf(format, args...))
+	}
+	owl := a.Name == OWL || a.Name == OWLMixed
+	switch {
+	case a.Name != "" && !slices.Contains(allocations, a.Name):
+		return fmt.Errorf("allocation %q: %w; known: %s", a.Name, ErrUnknown, listed(allocations))
+	case !owl && (a.M != 0 || a.Lambda != 0):
+		return bad("m and lambda belong to %s and %s", OWL, OWLMixed)
+	case owl && (!(a.M >= 0 && a.Lambda >= 0) || math.IsInf(a.M, 0)):
+		return bad("m %g and lambda %g; want them above 0", a.M, a.Lambda)
+	case a.Name == OWL && a.Lambda > 0.5:
+		return bad("lambda %g; want up to 0.5", a.Lambda)
+	case a.Name != OWLMixed && a.Special:
+		return bad("special belongs to %s", OWLMixed)
+	case a.Name == OWLMixed && !o.Pattern.Structured():
+		return bad("it gives every block an N of its own; want a pattern N:M")
+	case a.Name == OWLMixed && a.Lambda > float64(o.Pattern.M):
+		return bad("lambda %g with pattern %s; want up to %d", a.Lambda, o.Pattern, o.Pattern.M)
+	case a.Name != Alpha && (a.Epsilon != 0 || a.Estimator != ""):
+		return bad("epsilon and estimator belong to %s", Alpha)
+	case a.Estimator != "" && a.Estimator != Hill && a.Estimator != Peak:
+		return fmt.Errorf("estimator %q: %w; known: %s, %s", a.Estimator, ErrUnknown, Hill, Peak)
+	case !(a.Epsilon >= 0 && a.Epsilon < 1):
+		return bad("epsilon %g; want 0 to less than 1", a.Epsilon)
+	case a.Name != Global && a.Max != 0:
+		return bad("max belongs to %s", Global)
+	case !(a.Max >= 0 && a.Max < 1) || a.Max != 0 && a.Max < o.Sparsity:
+		return bad("max %g; want less than 1 and no less than the sparsity", a.Max)
+	case (a.Name == Alpha || a.Name == Global) && o.Pattern.Structured():
+		return bad("pattern %s fixes what every matrix loses; %s is for patterns", o.Pattern, OWLMixed)
+	}
+	return nil
+}
+
+// spread maps percentages to r_l = (D_l - min D)/(max D - min D)·width, less their mean; 0 where all are the same.
+func spread(percent []float64, width float64) []float64 {
+	lo, hi, mean := slices.Min(percent), slices.Max(percent), 0.0
+	r := make([]float64, len(percent))
+	for l, d := range percent {
+		if hi > lo {
+			r[l] = (d - lo) / (hi - lo) * width
+		}
+		mean += r[l] / float64(len(r))
+	}
+	for l := range r {
+		r[l] -= mean
+	}
+	return r
 }
 
 // owlSparsity spreads a sparsity over blocks by their outlier percentages:
@@ -54,19 +153,9 @@ func (a Allocation) validate() error {
 // and at least 0.01, as the published code has it. If all blocks have the same percentage, all get p. A sparsity of 1 or
 // more is an error: the mean is then too close to 1 for this lambda.
 func owlSparsity(outliers []float64, p, lambda float64) ([]float64, error) {
-	lo, hi, mean := math.Inf(1), math.Inf(-1), 0.0
-	for _, d := range outliers {
-		lo, hi = min(lo, d), max(hi, d)
-	}
-	r := make([]float64, len(outliers))
-	for l, d := range outliers {
-		if hi > lo {
-			r[l] = (d - lo) / (hi - lo) * 2 * lambda
-		}
-		mean += r[l] / float64(len(r))
-	}
+	r := spread(outliers, 2*lambda)
 	for l := range r {
-		keep := r[l] - mean + (1 - p)
+		keep := r[l] + (1 - p)
 		if r[l] = 1 - keep; r[l] <= 0 {
 			r[l] = 0.01
 		}
@@ -75,4 +164,42 @@ func owlSparsity(outliers []float64, p, lambda float64) ([]float64, error) {
 		}
 	}
 	return r, nil
+}
+
+// owlPatterns gives every block an N: that of the pattern, less r_l of OWL with a width of lambda, rounded to even. It may be
+// 0, which leaves the block dense.
+func owlPatterns(outliers []float64, p Pattern, lambda float64, special bool) ([]Pattern, error) {
+	patterns := make([]Pattern, len(outliers))
+	for l, r := range spread(outliers, lambda) {
+		r = math.RoundToEven(r)
+		if special && r == 1 {
+			r = 2
+		}
+		patterns[l] = Pattern{p.N - int(r), p.M}
+		if n := patterns[l].N; n < 0 || n >= p.M {
+			return nil, fmt.Errorf("%w: allocation %s lets block %d lose %d of %d; lower lambda", ErrOptions, OWLMixed, l, n, p.M)
+		}
+	}
+	return patterns, nil
+}
+
+// alphaSparsity spreads a sparsity over blocks by the exponents of their spectra: linearly between 1 - ε for the heaviest
+// tail and 1 + ε for the lightest, then scaled such that all weights together lose p.
+func alphaSparsity(exponents, weights []float64, p, epsilon float64) ([]float64, error) {
+	lo, hi := slices.Min(exponents), slices.Max(exponents)
+	t := make([]float64, len(exponents))
+	total, scaled := 0.0, 0.0
+	for l, a := range exponents {
+		if t[l] = 1; hi > lo {
+			t[l] = 1 - epsilon + (a-lo)/(hi-lo)*2*epsilon
+		}
+		total += weights[l]
+		scaled += weights[l] * t[l]
+	}
+	for l := range t {
+		if t[l] *= p * total / scaled; t[l] >= 1 {
+			return nil, fmt.Errorf("%w: allocation %s gives block %d a sparsity of %.4f; lower the sparsity or epsilon", ErrOptions, Alpha, l, t[l])
+		}
+	}
+	return t, nil
 }

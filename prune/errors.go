@@ -14,4 +14,8 @@ var (
 	ErrNonFinite = errors.New("not a finite number")
 	// ErrMask: a mask does not have the zeros that it must have.
 	ErrMask = errors.New("mask check failed")
+	// ErrGradients: a file of gradients does not fit the model.
+	ErrGradients = errors.New("unusable gradients")
+	// ErrConstant: all scores of a matrix are the same, so that they rank nothing.
+	ErrConstant = errors.New("scores are constant")
 )

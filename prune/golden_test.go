@@ -45,17 +45,18 @@ func TestGoldenStatistics(t *testing.T) {
 	for name, dev := range devices(t) {
 		l := lm.Linear{Name: "w", Role: arch.K, Expert: -1, In: 8, Out: 2}
 		q := lm.Linear{Name: "q", Role: arch.Q, Expert: -1, In: 8, Out: 2}
-		stats, err := newInputStats(dev, []lm.Linear{q, l}, 1)
+		stats, err := newInputStats(dev, []lm.Linear{q, l}, SumSquares, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		hooks := stats.hooks()
 		hooks.LinearInput(q, goldenX())
 		hooks.LinearInput(l, goldenX()) // the same input: must not count twice
-		got, err := stats.of(l)
-		if err != nil {
+		var in Inputs
+		if err := stats.fill(&in, l); err != nil {
 			t.Fatal(err)
 		}
+		got := in.SumSquares
 		for j, want := range goldenS {
 			if math.Abs(got[j]-want) > 5e-6 { // the reference is in F64 with six digits; ours squares inputs in F32
 				t.Errorf("%s: s[%d] = %.6f, want %.6f", name, j, got[j], want)

@@ -6,32 +6,43 @@ import (
 	"math"
 	"strings"
 
+	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 )
 
 // Metric ranks the weights of a matrix: the lowest scores go. A metric of your own is a value of this type; Magnitude,
-// Wanda and MetricByName give the ready ones.
+// Wanda and the like, MetricByName and Formula give the ready ones.
 type Metric struct {
 	Name  string
 	Needs Stats // what Score reads besides the weights
 	Group Group // compared with each other unless Options.Group says otherwise
-	// Score describes the scores of one matrix. Buffers that it allocates belong to the caller, who frees them.
+	// Score describes the scores of one matrix. Buffers that it allocates belong to the caller, who frees them. A matrix
+	// without the statistics that it needs, of an expert that no token reached, is ranked by |W| instead.
 	Score func(in Inputs) (kernels.Score, error)
+
+	program *gp.Program // computes the scores row by row
+	sweeps  bool        // chooses as the weights before have been updated
 }
 
-// Stats is a set of statistics of the inputs of a matrix.
-type Stats uint8
-
-// SumSquares is s_j = (1/N)·Σ x_j² over the tokens that reach the matrix, N the number of calibration sequences.
-const SumSquares Stats = 1
-
-// Inputs is what a metric may look at.
+// Inputs is what a metric may look at. Slices are nil unless the metric needs them.
 type Inputs struct {
-	Device kernels.Device
-	Name   string      // of the tensor
-	W      kernels.Mat // [out, in], in the type it is stored in; read only
-	// SumSquares is s_j for every input; nil unless asked for, and if no token reached the matrix.
+	Device     kernels.Device
+	Name       string      // of the tensor
+	W          kernels.Mat // [out, in], in the type it is stored in; read only
 	SumSquares []float64
+	Sums       []float64
+	Variances  []float64
+	Tokens     int64       // that reached the matrix
+	Sequences  int         // of the calibration data
+	G          kernels.Mat // gradients [out, in], F16 or F32, in host memory
+	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory. nil unless
+	// asked for.
+	Factor func() (kernels.Mat, error)
+}
+
+// lacks tells whether statistics that a metric needs are not there, since no token reached the matrix.
+func (in Inputs) lacks(needs Stats) bool {
+	return needs&ofInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
 }
 
 // Magnitude ranks by |W|, by default over the whole layer.
@@ -41,24 +52,27 @@ func Magnitude() Metric {
 	}}
 }
 
-// Wanda ranks by |W|·√s, by default within every output neuron, in float32 as the published code does. Without
-// statistics, for an expert that saw no token, it ranks by |W|.
+// Wanda ranks by |W|·√s, by default within every output neuron, in float32 as the published code does.
 func Wanda() Metric {
 	return Metric{Name: "wanda", Needs: SumSquares, Group: Row, Score: wandaScore}
 }
 
 func wandaScore(in Inputs) (kernels.Score, error) {
-	score := kernels.Score{X: in.W}
-	if in.SumSquares == nil {
-		return score, nil
-	}
 	col := make([]float32, len(in.SumSquares))
 	for j, s := range in.SumSquares {
-		col[j] = float32(math.Sqrt(float64(float32(s))))
-		if math.IsInf(float64(col[j]), 0) {
-			return score, fmt.Errorf("%s: input %d: %w: the mean square %g exceeds single precision", in.Name, j, ErrNonFinite, s)
+		if col[j] = root(s); math.IsInf(float64(col[j]), 0) {
+			return kernels.Score{X: in.W}, fmt.Errorf("%s: input %d: %w: the mean square %g exceeds single precision", in.Name, j, ErrNonFinite, s)
 		}
 	}
+	return withColumns(in, col)
+}
+
+// root is the norm of an input from its mean square, computed as the published code does.
+func root(s float64) float32 { return float32(math.Sqrt(float64(float32(s)))) }
+
+// withColumns is |W| times a factor for every input.
+func withColumns(in Inputs, col []float32) (kernels.Score, error) {
+	score := kernels.Score{X: in.W}
 	buf, err := in.Device.Alloc(kernels.F32, len(col))
 	if err != nil {
 		return score, err
@@ -68,9 +82,15 @@ func wandaScore(in Inputs) (kernels.Score, error) {
 }
 
 // metrics is the closed table of names.
-var metrics = []func() Metric{Magnitude, Wanda}
+var metrics = []func() Metric{Magnitude, Wanda, WandaVariant, RIA, GBLM, SparseGPT, PrunerZero}
 
-// MetricNames lists the names that MetricByName knows.
+// Prefixes of names that are followed by a formula, or by a file with a tree of Pruner-Zero's schema.
+const (
+	FormulaPrefix = "expr:"
+	TreePrefix    = "tree:"
+)
+
+// MetricNames lists the names that MetricByName knows, besides those with a prefix.
 func MetricNames() []string {
 	var names []string
 	for _, m := range metrics {
@@ -79,14 +99,26 @@ func MetricNames() []string {
 	return names
 }
 
-// MetricByName finds a ready metric. The error wraps ErrUnknown and lists the known names.
+// MetricByName finds a ready metric, or makes one of "expr:" and a formula, or "tree:" and the name of a JSON file. The error
+// wraps ErrUnknown and lists the known names, or says what is wrong with the formula.
 func MetricByName(name string) (Metric, error) {
 	for _, m := range metrics {
 		if m().Name == name {
 			return m(), nil
 		}
 	}
-	return Metric{}, fmt.Errorf("metric %q: %w; known: %s", name, ErrUnknown, strings.Join(MetricNames(), ", "))
+	if text, ok := strings.CutPrefix(name, FormulaPrefix); ok {
+		e, err := gp.Parse(text)
+		if err != nil {
+			return Metric{}, fmt.Errorf("metric %q: %w", name, err)
+		}
+		return Formula(e)
+	}
+	if file, ok := strings.CutPrefix(name, TreePrefix); ok {
+		return treeFile(file)
+	}
+	return Metric{}, fmt.Errorf("metric %q: %w; known: %s, %sFORMULA, %sFILE.json",
+		name, ErrUnknown, strings.Join(MetricNames(), ", "), FormulaPrefix, TreePrefix)
 }
 
 // MarshalJSON writes the name.
@@ -108,8 +140,15 @@ func (m *Metric) UnmarshalJSON(data []byte) error {
 // Group says which weights are compared with each other.
 type Group string
 
-// The groups.
+// The groups. A pattern N:M compares the M inputs of a group, whatever the Group is.
 const (
 	Row   Group = "row"   // the inputs of one output neuron
 	Layer Group = "layer" // the whole matrix
+	Strip Group = "block" // 128 inputs of all output neurons
+	// Share lets every neuron lose the lowest scores that add up to the same share of its total, such that the matrix loses
+	// about what it should, within 0.1 %. Scores may not be negative.
+	Share Group = "share"
 )
+
+// groups is the closed table.
+var groups = []Group{Row, Layer, Strip, Share}

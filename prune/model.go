@@ -2,7 +2,6 @@ package prune
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
@@ -21,11 +20,14 @@ import (
 // tensor; what Options.Out and Options.Masks hold by then can be resumed.
 func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*Report, error) {
 	start := time.Now()
-	w, err := newWalk(m, calib, o)
+	w, err := newWalk(ctx, m, calib, o)
 	if err != nil {
 		return nil, err
 	}
 	defer w.free()
+	if err := w.collectGradients(ctx); err != nil {
+		return nil, fmt.Errorf("gradients: %w", err)
+	}
 	if err := w.allocate(ctx); err != nil {
 		return nil, fmt.Errorf("allocation: %w", err)
 	}
@@ -51,25 +53,34 @@ type walk struct {
 	ops     *kernels.Ops
 	o       Options
 	calib   corpus.Windows
-	measure bool // the metric reads statistics
+	needs   Stats
+	measure bool // some of them come from passes through the blocks
 	report  *Report
 	states  *activations
 	keep    *kernels.Buffer // U8, as large as the largest matrix so far
+
+	overrides map[string]Override // by tensor name
+	targets   map[string]float64  // sparsity by tensor name, where blocks do not settle it
+	patterns  []Pattern           // by block, where the allocation gives each its own
+	gradients *gradients
 }
 
 // newWalk checks what can be checked before anything runs.
-func newWalk(m *lm.Model, calib corpus.Windows, o Options) (*walk, error) {
+func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*walk, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o.setDefaults()
-	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, measure: o.Metric.Needs != 0}
-	if w.measure {
+	w := &walk{
+		m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, needs: o.Needs(), overrides: map[string]Override{}, targets: map[string]float64{},
+	}
+	w.measure = w.needs&ofInputs != 0
+	if w.measure || w.needs&Gradients != 0 && o.Gradients.File == "" {
 		if err := checkCalibration(m, calib, o); err != nil {
 			return nil, err
 		}
 	}
-	fingerprint, err := modelFingerprint(m)
+	fingerprint, err := m.Fingerprint(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,18 +88,18 @@ func newWalk(m *lm.Model, calib corpus.Windows, o Options) (*walk, error) {
 		Options: o, Meaning: o.Pattern.Meaning(), Version: version(), Device: w.dev.Info(), Notes: []string{},
 		Model: ModelInfo{Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint},
 	}
-	if w.measure {
+	if len(calib.IDs) > 0 && w.needs != 0 {
 		w.report.Calibration = &w.calib
 	}
 	for l := range m.Blocks() {
 		w.report.Blocks = append(w.report.Blocks, Block{Index: l, Target: o.Sparsity})
 	}
-	return w, nil
+	return w, w.applyOverrides()
 }
 
 func checkCalibration(m *lm.Model, calib corpus.Windows, o Options) error {
 	if len(calib.IDs) == 0 {
-		return fmt.Errorf("metric %s: %w; it measures the inputs of every matrix", o.Metric.Name, ErrNoCalibration)
+		return fmt.Errorf("metric %s, update %s, allocation %s: %w; what flows into the matrices is measured", o.Metric.Name, o.Update.Name, o.Allocation.Name, ErrNoCalibration)
 	}
 	for i, row := range calib.IDs {
 		if len(row) == 0 {
@@ -101,7 +112,11 @@ func checkCalibration(m *lm.Model, calib corpus.Windows, o Options) error {
 // embed makes the inputs of the first block.
 func (w *walk) embed(ctx context.Context) (err error) {
 	if w.measure {
-		w.states, err = newActivations(ctx, w.m, w.calib.IDs, w.o.BatchTokens)
+		batch := w.o.BatchTokens
+		if w.needs&Variances != 0 {
+			batch = 1
+		}
+		w.states, err = newActivations(ctx, w.m, w.calib.IDs, batch)
 	}
 	return err
 }
@@ -141,7 +156,7 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 			return err
 		}
 		w.step(Step{Stage: Select, Block: l, Done: i, Of: len(linears)})
-		t, err := w.matrix(lin, stats)
+		t, err := w.matrix(ctx, lin, stats)
 		if err != nil {
 			return err
 		}
@@ -165,18 +180,32 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inp
 		return nil, nil
 	}
 	defer since(&w.report.Times.Statistics, time.Now())
-	stats, err := newInputStats(w.dev, linears, len(w.calib.IDs))
+	stats, err := w.newStats(linears, w.o.Metric.Needs|w.o.Update.needs())
 	if err != nil {
 		return nil, err
 	}
 	err = w.states.peek(ctx, l, stats.hooks(), func(done, of int) {
 		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
 	})
+	if err == nil {
+		err = stats.err
+	}
 	if err != nil {
 		stats.free()
 		return nil, err
 	}
 	return stats, nil
+}
+
+func (w *walk) newStats(linears []lm.Linear, needs Stats) (*inputStats, error) {
+	s, err := newInputStats(w.dev, linears, needs, len(w.calib.IDs))
+	if err == nil {
+		s.damping = w.o.Update.Damping
+		if w.o.Update.Name == ADMM {
+			s.damping = 0 // that is the ridge of the least squares
+		}
+	}
+	return s, err
 }
 
 // propagate runs the pruned block in place.
@@ -187,115 +216,20 @@ func (w *walk) propagate(ctx context.Context, l int) error {
 	})
 }
 
-// matrix scores one matrix and zeroes what goes.
-func (w *walk) matrix(l lm.Linear, stats *inputStats) (Tensor, error) {
-	// The copy is made before there is a mask, so that the mapped weight, the copy and the mask are never held together.
-	own, err := w.m.MutableParam(l.Name)
-	if err != nil {
-		return Tensor{}, err
-	}
-	in, release, err := w.inputs(l, own, stats)
-	if err != nil {
-		return Tensor{}, err
-	}
-	defer release()
-	keep, err := w.choose(l, in)
-	if err != nil {
-		return Tensor{}, w.fail(l.Name, err)
-	}
-	if l.Transposed {
-		if keep, err = transposed(w.dev, keep); err != nil {
-			return Tensor{}, w.fail(l.Name, err)
-		}
-		defer keep.Buf.Free()
-	}
-	w.ops.ApplyMask(own, keep)
-	if err := w.ops.Sync(); err != nil {
-		return Tensor{}, w.fail(l.Name, err)
-	}
-	if err := w.o.Masks.write(l.Name, keep); err != nil {
-		return Tensor{}, err
-	}
-	if w.o.Events.Mask != nil {
-		w.o.Events.Mask(l.Name, keep)
-	}
-	t, err := w.describe(l, own)
-	t.Unrouted = w.measure && in.SumSquares == nil
-	return t, err
-}
-
-// inputs gathers what the metric looks at. release frees what was made for it.
-func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inputStats) (in Inputs, release func(), err error) {
-	if at := w.ops.NonFinite(stored); at >= 0 {
-		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
-	}
-	in = Inputs{Device: w.dev, Name: l.Name, W: stored}
-	if stats != nil {
-		if in.SumSquares, err = stats.of(l); err != nil {
-			return in, nil, err
-		}
-	}
-	if !l.Transposed {
-		return in, func() {}, nil
-	}
-	if in.W, err = transposed(w.dev, stored); err != nil {
-		return in, nil, w.fail(l.Name, err)
-	}
-	return in, in.W.Buf.Free, nil
-}
-
-// choose writes the keep mask [out, in] of a matrix. It is good until the next call.
-func (w *walk) choose(l lm.Linear, in Inputs) (kernels.Mat, error) {
-	score, err := w.o.Metric.Score(in)
-	defer freeScore(score, in.W)
-	if err != nil {
-		return kernels.Mat{}, err
-	}
-	if score.X.Buf != in.W.Buf {
-		if at := w.ops.NonFinite(score.X); at >= 0 {
-			return kernels.Mat{}, fmt.Errorf("metric %s: the score of output %d, input %d is %w",
-				w.o.Metric.Name, at/score.X.Cols, at%score.X.Cols, ErrNonFinite)
-		}
-	}
-	if w.keep == nil || w.keep.Len < in.W.Len() {
-		if w.keep != nil {
-			w.keep.Free()
-		}
-		if w.keep, err = w.dev.Alloc(kernels.U8, in.W.Len()); err != nil {
-			return kernels.Mat{}, err
-		}
-	}
-	keep := kernels.MatOf(w.keep, in.W.Rows, in.W.Cols)
-	s := w.selection(l.Block)
-	s.mask(w.ops, keep, score)
-	return keep, errors.Join(w.ops.Sync(), s.check(w.ops, keep))
-}
-
-func (w *walk) selection(block int) selection {
-	return selection{pattern: w.o.Pattern, group: w.o.Group, sparsity: w.report.Blocks[block].Target}
-}
-
-// freeScore frees what a metric allocated.
-func freeScore(s kernels.Score, w kernels.Mat) {
-	if !s.Col.IsZero() {
-		s.Col.Buf.Free()
-	}
-	if !s.X.IsZero() && s.X.Buf != w.Buf {
-		s.X.Buf.Free()
-	}
-}
-
-// describe counts the zeros of a finished matrix and checks its pattern.
-func (w *walk) describe(l lm.Linear, stored kernels.Mat) (Tensor, error) {
-	t := Tensor{
-		Name: l.Name, Block: l.Block, Role: string(l.Role), Expert: l.Expert, Shape: [2]int{stored.Rows, stored.Cols},
-		Group: w.o.Group, Target: w.report.Blocks[l.Block].Target, Zeros: int64(w.ops.CountZero(stored)),
-	}
+// describe counts the zeros of a finished matrix and checks its pattern, in the given order of the inputs if there is one.
+func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32) (Tensor, error) {
+	p := w.plan(l)
+	t.Name, t.Block, t.Role, t.Expert, t.Shape = l.Name, l.Block, string(l.Role), l.Expert, [2]int{stored.Rows, stored.Cols}
+	t.Group, t.Target, t.Pattern, t.Dense = p.group, p.sparsity, p.pattern, p.dense
+	t.Zeros = int64(w.ops.CountZero(stored))
 	t.Kept = int64(stored.Len()) - t.Zeros
-	if err := w.ops.Sync(); err != nil || !w.o.Pattern.Structured() {
+	if err := w.ops.Sync(); err != nil || p.dense || !p.pattern.Structured() {
 		return t, err
 	}
-	t.Short = l.In % w.o.Pattern.M
+	t.Short = l.In % p.pattern.M
+	if w.o.Permutation != Identity && order == nil {
+		return t, nil // the order of a matrix of an interrupted run is not known here
+	}
 	byOutput := stored
 	if l.Transposed {
 		var err error
@@ -305,8 +239,8 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat) (Tensor, error) {
 		defer byOutput.Buf.Free()
 	}
 	var err error
-	if t.BadGroups, err = checkGroups(w.dev, byOutput, w.o.Pattern); err == nil && t.BadGroups > 0 {
-		err = fmt.Errorf("%w: %d groups have fewer zeros than %s asks for", ErrMask, t.BadGroups, w.o.Pattern)
+	if t.BadGroups, err = checkGroups(w.dev, byOutput, p.pattern, order); err == nil && t.BadGroups > 0 {
+		err = fmt.Errorf("%w: %d groups have fewer zeros than %s asks for", ErrMask, t.BadGroups, p.pattern)
 	}
 	if err != nil {
 		return t, w.fail(l.Name, err)
@@ -375,7 +309,7 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 		if err := w.o.Masks.restored(lin.Name); err != nil {
 			return err
 		}
-		t, err := w.describe(lin, stored)
+		t, err := w.describe(lin, stored, Tensor{}, nil)
 		if err != nil {
 			return err
 		}
@@ -422,6 +356,7 @@ func (w *walk) fail(name string, err error) error {
 
 func (w *walk) free() {
 	w.states.free()
+	w.gradients.close()
 	if w.keep != nil {
 		w.keep.Free()
 	}

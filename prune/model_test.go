@@ -444,7 +444,7 @@ func TestFingerprintTellsJobsApart(t *testing.T) {
 		{m, calib, Options{Pattern: Pattern{2, 4}}},
 		{m, calib, Options{Metric: Magnitude(), Sparsity: .5}},
 	} {
-		f, err := Fingerprint(c.m, c.calib, c.o)
+		f, err := Fingerprint(ctx, c.m, c.calib, c.o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -453,8 +453,8 @@ func TestFingerprintTellsJobsApart(t *testing.T) {
 		}
 		seen[f] = i
 	}
-	a, _ := Fingerprint(m, calib, Options{Sparsity: .5})
-	b, _ := Fingerprint(m, calib, Options{Sparsity: .5, Metric: Wanda(), Group: Row, BatchTokens: 8192})
+	a, _ := Fingerprint(ctx, m, calib, Options{Sparsity: .5})
+	b, _ := Fingerprint(ctx, m, calib, Options{Sparsity: .5, Metric: Wanda(), Group: Row, BatchTokens: 8192})
 	if a != b {
 		t.Error("defaults written out change the fingerprint")
 	}

@@ -3,6 +3,8 @@ package prune
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -15,12 +17,17 @@ type Options struct {
 
 	// Sparsity is the share of the weights to prune, from 0 (nothing is pruned) to less than 1. With an N:M pattern it
 	// follows from the pattern; leave it 0 or give N/M.
-	Sparsity   float64    `json:"sparsity"`
-	Pattern    Pattern    `json:"pattern"`    // zero: unstructured
-	Group      Group      `json:"group"`      // empty: the metric's own
-	Allocation Allocation `json:"allocation"` // zero: uniform
+	Sparsity    float64         `json:"sparsity"`
+	Pattern     Pattern         `json:"pattern"`     // zero: unstructured
+	Group       Group           `json:"group"`       // empty: the metric's own
+	Allocation  Allocation      `json:"allocation"`  // zero: uniform
+	Permutation Permutation     `json:"permutation"` // of the inputs, before an N:M pattern; zero: none
+	Update      Update          `json:"update"`      // zero: none; with metric SparseGPT: SparseGPTUpdate
+	Gradients   GradientOptions `json:"gradients"`   // where G comes from
+	Overrides   []Override      `json:"overrides,omitempty"`
 
 	// BatchTokens is about how many calibration tokens run through a block at a time, at least one sequence; 0 means 8192.
+	// Where variances are asked for, it is one sequence.
 	BatchTokens int `json:"batch_tokens"`
 
 	// Out receives every finished matrix, and Model finishes it: the folder appears when Model returns without an error.
@@ -37,8 +44,10 @@ type Events struct {
 	Step   func(Step)   // something is about to run
 	Tensor func(Tensor) // a matrix is finished
 	// Mask sees the keep mask of a matrix in the layout of the weight, U8, on the model's device; it is good until the
-	// call returns. Matrices restored from an interrupted run have none.
+	// call returns. Matrices restored from an interrupted run, and those that are left dense, have none.
 	Mask func(name string, keep kernels.Mat)
+	// Order sees the order of the inputs in which a permuted N:M pattern holds: order[p] is the input at position p.
+	Order func(name string, order []int32)
 }
 
 // Step is a point of the work.
@@ -52,14 +61,28 @@ type Step struct {
 // Stage is a kind of work.
 type Stage string
 
-// The stages, in the order in which they come for a block. Allocate comes before the first block.
+// The stages, in the order in which they come for a block. Gradient and Allocate come before the first block.
 const (
+	Gradient   Stage = "gradients"  // running the dense model forward and backward
 	Allocate   Stage = "allocate"   // measuring how much each block can lose
 	Statistics Stage = "statistics" // running the dense block
-	Select     Stage = "select"     // scoring and zeroing
+	Select     Stage = "select"     // scoring, zeroing and updating
 	Propagate  Stage = "propagate"  // running the pruned block
 	Save       Stage = "save"       // copying the rest of the checkpoint
 )
+
+// Permutation says how inputs are put in another order before an N:M pattern is chosen. The weights stay where they are: the
+// zeros follow the pattern in that order, not in that of the file.
+type Permutation string
+
+// The permutations, after RIA.
+const (
+	Identity   Permutation = "none"
+	Interleave Permutation = "interleave" // strong and weak inputs spread evenly
+	Assignment Permutation = "assignment" // and then exchanged by linear assignments; takes in³ steps at worst
+)
+
+var permutations = []Permutation{Identity, Interleave, Assignment}
 
 func (o *Options) setDefaults() {
 	if o.Metric.Name == "" && o.Metric.Score == nil {
@@ -77,7 +100,17 @@ func (o *Options) setDefaults() {
 	if o.BatchTokens == 0 {
 		o.BatchTokens = 8192
 	}
+	if o.Permutation == "" {
+		o.Permutation = Identity
+	}
+	o.Update.setDefaults(o.Metric)
 	o.Allocation.setDefaults()
+}
+
+// Needs lists the statistics that a run with these options gathers. Without any it needs no calibration data.
+func (o Options) Needs() Stats {
+	o.setDefaults()
+	return o.Metric.Needs | o.Update.needs() | o.Allocation.needs(o)
 }
 
 // Validate returns every fault of the options, joined; nil if there is none. The faults wrap ErrOptions or ErrUnknown.
@@ -97,17 +130,54 @@ func (o Options) Validate() error {
 	} else if o.Pattern.Structured() && o.Sparsity != 0 && o.Sparsity != o.Pattern.Sparsity() {
 		fault("sparsity %g with pattern %s, which prunes %g; leave the sparsity out", o.Sparsity, o.Pattern, o.Pattern.Sparsity())
 	}
-	switch o.Group {
-	case "", Row:
-	case Layer:
-		if o.Pattern.Structured() {
-			fault("group %s with pattern %s, whose groups are %d inputs of a neuron", o.Group, o.Pattern, o.Pattern.M)
-		}
-	default:
-		faults = append(faults, fmt.Errorf("group %q: %w; known: %s, %s", o.Group, ErrUnknown, Row, Layer))
+	switch {
+	case o.Group == "" || o.Group == Row:
+	case !slices.Contains(groups, o.Group):
+		faults = append(faults, fmt.Errorf("group %q: %w; known: %s", o.Group, ErrUnknown, listed(groups)))
+	case o.Pattern.Structured():
+		fault("group %s with pattern %s, whose groups are %d inputs of a neuron", o.Group, o.Pattern, o.Pattern.M)
+	case o.Group == Share && o.Metric.sweeps:
+		fault("group %s with metric %s, whose scores change as weights go; use %s, %s or %s", Share, o.Metric.Name, Strip, Row, Layer)
 	}
 	if o.BatchTokens < 0 {
 		fault("%d tokens at a time", o.BatchTokens)
 	}
-	return errors.Join(append(faults, o.Allocation.validate())...)
+	faults = append(faults, o.permutationFaults()...)
+	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
+	for i, v := range o.Overrides {
+		if err := v.validate(o); err != nil {
+			faults = append(faults, fmt.Errorf("override %d: %w", i+1, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// permutationFaults says what a permutation does not go with.
+func (o Options) permutationFaults() (faults []error) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: permutation %s %s", ErrOptions, o.Permutation, fmt.Sprintf(format, args...)))
+	}
+	switch p := o.Permutation; {
+	case p == "" || p == Identity:
+	case !slices.Contains(permutations, p):
+		faults = append(faults, fmt.Errorf("permutation %q: %w; known: %s", p, ErrUnknown, listed(permutations)))
+	case !o.Pattern.Structured():
+		fault("without an N:M pattern, which it is for")
+	case o.Metric.sweeps:
+		fault("with metric %s, which chooses from left to right; another metric with update %s does it", o.Metric.Name, SparseGPTUpdate)
+	case o.Update.Name == DSnoT:
+		fault("with update %s, which exchanges weights within groups of neighbours", DSnoT)
+	case o.Update.Name == ADMM && o.Update.MaskSteps > 0:
+		fault("with update %s that chooses the mask anew", ADMM)
+	}
+	return faults
+}
+
+// listed writes names one after the other.
+func listed[T ~string](names []T) string {
+	var out []string
+	for _, n := range names {
+		out = append(out, string(n))
+	}
+	return strings.Join(out, ", ")
 }

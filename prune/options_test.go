@@ -37,9 +37,9 @@ func TestParsePattern(t *testing.T) {
 func TestValidateReturnsEveryFault(t *testing.T) {
 	err := Options{
 		Metric: Metric{Name: "x"}, Sparsity: 1, Pattern: Pattern{5, 4}, Group: "column", BatchTokens: -1,
-		Allocation: Allocation{Name: "alpha"},
+		Allocation: Allocation{Name: "beta"},
 	}.Validate()
-	for _, part := range []string{"needs a name and a Score", "sparsity 1", "pattern 5:4", `"column"`, "-1 tokens", `"alpha"`, "known: uniform, owl"} {
+	for _, part := range []string{"needs a name and a Score", "sparsity 1", "pattern 5:4", `"column"`, "-1 tokens", `"beta"`, "known: uniform, owl"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v\nlacks %q", err, part)
 		}

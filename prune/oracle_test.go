@@ -1,8 +1,10 @@
 package prune
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,8 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/safetensors"
@@ -29,12 +32,19 @@ type oracleRun struct {
 }
 
 type oracleResult struct {
-	Zeros         map[string]int64 `json:"zeros"`
-	WindowNLL     []float64        `json:"window_nll_f64"`
-	Outliers      []float64        `json:"outlier_percent"`
-	LayerSparsity []float64        `json:"layer_sparsity"`
-	M             float64          `json:"M"`
-	Lambda        float64          `json:"lam"`
+	Zeros         map[string]int64   `json:"zeros"`
+	WindowNLL     []float64          `json:"window_nll_f64"`
+	Outliers      []float64          `json:"outlier_percent"`
+	LayerSparsity []float64          `json:"layer_sparsity"`
+	LayerN        []float64          `json:"layer_n"`
+	M             float64            `json:"M"`
+	Lambda        float64            `json:"lam"`
+	Alpha         map[string]float64 `json:"alpha"`
+	Loss          map[string]float64 `json:"loss"`
+	MaxCycles     int                `json:"max_cycles"`
+	Threshold     float64            `json:"threshold"`
+	SameSign      bool               `json:"same_sign_stop"`
+	ExactTies     int                `json:"exact_ties"`
 }
 
 // oracleCase is one model with its runs.
@@ -44,13 +54,51 @@ type oracleCase struct {
 	ids        corpus.Windows
 	eval       corpus.Windows
 	dense      oracleResult
+	unknown    []string // runs of methods that this test does not know, and of formulas without W
 }
 
-// oracleMethods are the runs that this package can repeat, by the name of the method.
+// oracleMethods are the runs that this package can repeat, by the name of the method. Those of trees are made from the
+// files of trees; obs runs take their masks from the reference.
 var oracleMethods = map[string]Options{
-	"magnitude": {Metric: Magnitude()},
-	"wanda":     {Metric: Wanda()},
-	"owl_wanda": {Metric: Wanda(), Allocation: Allocation{Name: OWL}},
+	"magnitude":            {Metric: Magnitude()},
+	"wanda":                {Metric: Wanda()},
+	"wanda_variant":        {Metric: WandaVariant()},
+	"ria":                  {Metric: RIA()},
+	"ria_row":              {Metric: RIA(), Group: Row},
+	"ria_perm":             {Metric: RIA(), Permutation: Interleave},
+	"ria_perm_lsa":         {Metric: RIA(), Permutation: Assignment},
+	"gblm":                 {Metric: GBLM()},
+	"pruner_zero":          {Metric: PrunerZero()},
+	"pruner_zero_g32":      {Metric: PrunerZero(), Gradients: GradientOptions{Exact: true}},
+	"sparsegpt":            {Metric: SparseGPT()},
+	"obs_mag_mask":         {Metric: Metric{Group: Layer}, Update: Update{Name: SparseGPTUpdate}},
+	"obs_wanda_mask":       {Metric: Metric{Group: Row}, Update: Update{Name: SparseGPTUpdate}},
+	"owl_wanda":            {Metric: Wanda(), Allocation: Allocation{Name: OWL}},
+	"owl_mixed_nm":         {Metric: Wanda(), Allocation: Allocation{Name: OWLMixed}},
+	"owl_mixed_nm_special": {Metric: Wanda(), Allocation: Allocation{Name: OWLMixed, Special: true}},
+	"dsnot":                {Metric: Wanda(), Update: Update{Name: DSnoT}},
+	"dsnot_all":            {Metric: Wanda(), Update: Update{Name: DSnoT, MLP: true}},
+	"dsnot_all_samesign":   {Metric: Wanda(), Update: Update{Name: DSnoT, MLP: true}},
+}
+
+// method finds the options of a run.
+func (c *oracleCase) method(t *testing.T, name string) (Options, bool) {
+	t.Helper()
+	if o, ok := oracleMethods[name]; ok {
+		return o, true
+	}
+	tree, ok := strings.CutPrefix(name, "tree_")
+	if !ok {
+		return Options{}, false
+	}
+	m, err := MetricByName(TreePrefix + filepath.Join(c.dir, "trees", tree+".json"))
+	if errors.Is(err, gp.ErrNoWeight) {
+		return Options{}, false // refused, as it should be
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{Metric: m}, true
 }
 
 var patternNames = regexp.MustCompile(`^(?:u(\d+)|(\d)(\d))$`)
@@ -125,7 +173,8 @@ func (c *oracleCase) openRuns(t *testing.T, results map[string]json.RawMessage) 
 		r := oracleRun{name: strings.TrimSuffix(filepath.Base(file), ".safetensors")}
 		method, pattern, _ := strings.Cut(r.name, ".")
 		var known bool
-		if r.options, known = oracleMethods[method]; !known {
+		if r.options, known = c.method(t, method); !known {
+			c.unknown = append(c.unknown, r.name)
 			continue
 		}
 		p := patternNames.FindStringSubmatch(pattern)
@@ -146,10 +195,19 @@ func (c *oracleCase) openRuns(t *testing.T, results map[string]json.RawMessage) 
 			continue
 		}
 		r.options.Allocation.M, r.options.Allocation.Lambda = r.result.M, r.result.Lambda
+		if u := &r.options.Update; u.Name == DSnoT {
+			u.Cycles, u.Threshold, u.SameSign = r.result.MaxCycles, r.result.Threshold, r.result.SameSign
+		}
+		if r.options.Metric.Needs&Gradients != 0 {
+			r.options.Gradients.File = filepath.Join(c.dir, "grads.safetensors")
+		}
 		if r.tensors, err = safetensors.Open(file); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { r.tensors.Close() })
+		if r.options.Metric.Name == "" {
+			r.options.Metric = r.maskMetric(r.options.Metric.Group)
+		}
 		c.runs = append(c.runs, r)
 	}
 }
@@ -185,7 +243,15 @@ func floats(f *safetensors.File, name string) []float64 {
 
 // compareBits counts where a mask in stored layout differs from the reference outside the elements where either is right.
 func compareBits(r *oracleRun, l lm.Linear, mask []byte) (differ int) {
-	want, near := r.bits(l, ".mask"), r.bits(l, ".near")
+	return differing(l, mask, r.bits(l, ".mask"), r.bits(l, ".near"))
+}
+
+// compareAll counts all differences.
+func compareAll(r *oracleRun, l lm.Linear, mask []byte) int {
+	return differing(l, mask, r.bits(l, ".mask"), nil)
+}
+
+func differing(l lm.Linear, mask []byte, want, near []bool) (differ int) {
 	for i := range l.Out {
 		for j := range l.In {
 			at := i*l.In + j
@@ -201,7 +267,21 @@ func compareBits(r *oracleRun, l lm.Linear, mask []byte) (differ int) {
 	return differ
 }
 
-// Masks chosen from the reference's own statistics are the reference's masks.
+// maskMetric ranks by the reference's mask, so that exactly what it drops goes.
+func (r *oracleRun) maskMetric(group Group) Metric {
+	return Metric{Name: "mask", Group: group, Score: func(in Inputs) (kernels.Score, error) {
+		l := lm.Linear{Name: in.Name, In: in.W.Cols, Out: in.W.Rows}
+		x := make([]float32, in.W.Len())
+		for i, keep := range r.bits(l, ".mask") {
+			if keep {
+				x[i] = 1
+			}
+		}
+		return onDevice(in.Device, kernels.MatOf(kernels.WrapF32(x), l.Out, l.In))
+	}}
+}
+
+// Masks chosen from the reference's own statistics are the reference's masks, where no element may be other than a near tie.
 func TestSelectionOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, c *oracleCase) {
 		for name, dev := range devices(t) {
@@ -211,11 +291,131 @@ func TestSelectionOracle(t *testing.T) {
 			}
 			t.Cleanup(func() { m.Close() })
 			for _, r := range c.runs {
-				for l := range m.Blocks() {
-					for _, lin := range m.Linears(l) {
-						if n := compareBits(&r, lin, selectFrom(t, m, &r, lin)); n > 0 {
-							t.Errorf("%s on %s: %s: %d elements differ", r.name, name, lin.Name, n)
-						}
+				r.compareSelection(t, m, name)
+			}
+		}
+		if len(c.unknown) > 0 {
+			t.Logf("runs that are not repeated, of unknown methods or of formulas without W: %q", c.unknown)
+		}
+	})
+}
+
+func (r *oracleRun) compareSelection(t *testing.T, m *lm.Model, device string) {
+	t.Helper()
+	if (r.options.Metric.Needs|r.options.Update.needs())&Hessian != 0 {
+		return // see TestSweepOracle
+	}
+	o := r.options
+	o.setDefaults()
+	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, needs: o.Needs(), report: &Report{}}
+	if err := w.collectGradients(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer w.free()
+	for b := range m.Blocks() {
+		target := o.Sparsity
+		if r.result.LayerSparsity != nil && !o.Pattern.Structured() {
+			target = r.result.LayerSparsity[b]
+		}
+		w.report.Blocks = append(w.report.Blocks, Block{Target: target})
+		if r.result.LayerN != nil {
+			w.patterns = append(w.patterns, Pattern{int(r.result.LayerN[b]), o.Pattern.M})
+		}
+	}
+	for b := range m.Blocks() {
+		for _, l := range m.Linears(b) {
+			mask, err := w.selectFrom(t, r, l)
+			if errors.Is(err, ErrNonFinite) && r.overflows() {
+				continue // what the reference takes for large numbers is refused
+			}
+			if err != nil {
+				t.Errorf("%s on %s: %v", r.name, device, err)
+			} else if n := compareBits(r, l, mask); n > 0 {
+				t.Errorf("%s on %s: %s: %d elements differ", r.name, device, l.Name, n)
+			}
+		}
+	}
+}
+
+// overflows tells whether scores of the reference are not finite.
+func (r *oracleRun) overflows() bool {
+	for _, name := range r.tensors.Names() {
+		if strings.HasSuffix(name, ".score") {
+			for _, v := range floats(r.tensors, name) {
+				if v-v != 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// selectFrom chooses a mask, in stored layout, from the statistics of the reference.
+func (w *walk) selectFrom(t *testing.T, r *oracleRun, l lm.Linear) ([]byte, error) {
+	t.Helper()
+	c := &change{plan: w.plan(l)}
+	stored, err := w.m.Param(l.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.plan.dense {
+		return bytes.Repeat([]byte{1}, stored.Len()), nil
+	}
+	var release func()
+	if c.in, release, err = w.inputs(l, stored, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	name := strings.TrimSuffix(l.Name, ".weight")
+	c.in.Tokens, c.in.Sequences = 1, 1
+	c.in.SumSquares, c.in.Sums, c.in.Variances = floats(r.tensors, name+".X"), floats(r.tensors, name+".sum_x"), floats(r.tensors, name+".var_x")
+	if w.needs&SumSquares != 0 && c.in.SumSquares == nil {
+		t.Fatalf("%s: no statistics of %s", r.name, l.Name)
+	}
+	order, err := w.chooseInto(ctx, l, c, nil)
+	if err == nil {
+		err = w.update(ctx, l, c, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.compareOrder(t, name, order)
+	if want, ok := r.result.Alpha[name]; ok && c.t.Alpha != want {
+		t.Errorf("%s: %s: alpha %g, want %g", r.name, name, c.t.Alpha, want)
+	}
+	keep := c.keep
+	if l.Transposed {
+		if keep, err = transposed(w.dev, keep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return keep.Buf.Bytes()[:keep.Len()], nil
+}
+
+func (r *oracleRun) compareOrder(t *testing.T, name string, order []int32) {
+	t.Helper()
+	raw, err := r.tensors.Bytes(name + ".perm")
+	if err != nil {
+		return
+	}
+	for p, j := range order {
+		if want := int32(binary.LittleEndian.Uint32(raw[4*p:])); j != want {
+			t.Errorf("%s: %s: input %d at position %d, want %d", r.name, name, j, p, want)
+			return
+		}
+	}
+}
+
+// SparseGPT from the reference's Hessian: the same mask, weights to 1e-6 of the largest (the reference is in single precision).
+func TestSweepOracle(t *testing.T) {
+	eachOracle(t, func(t *testing.T, c *oracleCase) {
+		m := load(t, c.model, 2, lm.Options{})
+		for _, r := range c.runs {
+			for b := range m.Blocks() {
+				for _, l := range m.Linears(b) {
+					if h := floats(r.tensors, strings.TrimSuffix(l.Name, ".weight")+".H"); h != nil && !l.Transposed {
+						r.compareSweep(t, m, l, h)
 					}
 				}
 			}
@@ -223,44 +423,44 @@ func TestSelectionOracle(t *testing.T) {
 	})
 }
 
-// selectFrom chooses a mask, in stored layout, from the statistics of the reference.
-func selectFrom(t *testing.T, m *lm.Model, r *oracleRun, l lm.Linear) []byte {
+func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []float64) {
 	t.Helper()
 	o := r.options
 	o.setDefaults()
-	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, report: &Report{}}
-	for b := range m.Blocks() {
-		target := o.Sparsity
-		if r.result.LayerSparsity != nil && !o.Pattern.Structured() {
-			target = r.result.LayerSparsity[b]
-		}
-		w.report.Blocks = append(w.report.Blocks, Block{Target: target})
-	}
-	stored, err := m.Param(l.Name)
-	if err != nil {
+	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, report: &Report{Blocks: make([]Block, m.Blocks())}}
+	w.report.Blocks[l.Block].Target = o.Sparsity
+	defer w.free()
+	a := &inputSum{in: l.In, tokens: 1, scaled: linalg.Of(h, l.In, l.In)}
+	stats := &inputStats{dev: w.dev, sums: map[string]*inputSum{l.Name: a}, damping: o.Update.Damping}
+	c := &change{plan: w.plan(l)}
+	var err error
+	if c.in.W, err = m.Param(l.Name); err != nil {
 		t.Fatal(err)
 	}
-	in, release, err := w.inputs(l, stored, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
-	in.SumSquares = floats(r.tensors, strings.TrimSuffix(l.Name, ".weight")+".X")
-	if o.Metric.Needs != 0 && in.SumSquares == nil {
-		t.Fatalf("%s: no statistics of %s", r.name, l.Name)
-	}
-	keep, err := w.choose(l, in)
-	if err == nil && l.Transposed {
-		keep, err = transposed(w.dev, keep)
+	c.in.Device, c.in.Name, c.in.Tokens = w.dev, l.Name, 1
+	c.in.Factor = func() (kernels.Mat, error) { return stats.factor(a, l) }
+	if _, err = w.chooseInto(ctx, l, c, stats); err == nil {
+		err = w.update(ctx, l, c, stats)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keep.Buf.Bytes()[:keep.Len()]
+	w.ops.ApplyMask(c.after, c.keep)
+	if n := compareBits(r, l, c.keep.Buf.Bytes()[:c.keep.Len()]); n > 0 {
+		t.Errorf("%s: %s: %d elements of the mask differ", r.name, l.Name, n)
+	}
+	largest, far := 0.0, 0.0
+	for i, v := range floats(r.tensors, strings.TrimSuffix(l.Name, ".weight")+".weight") {
+		largest, far = max(largest, math.Abs(v)), max(far, math.Abs(v-float64(c.after.Buf.F32()[i])))
+	}
+	if far > 1e-6*largest {
+		t.Errorf("%s: %s: weights differ by up to %.2g of the largest", r.name, l.Name, far/largest)
+	}
 }
 
-// End to end: masks, statistics, zero counts, OWL's ratios and the losses of the pruned model. Tolerances: statistics 2e-6
-// relative and losses 1e-5 are what single precision leaves between two orders of summation; masks are exact.
+// End to end: masks, weights, statistics, zero counts, ratios and the losses of the pruned model. Tolerances: statistics 2e-6
+// relative, weights 5e-6 of their norm and losses 1e-5 are what single precision leaves between two orders of summation;
+// masks are exact, see compareMasks.
 func TestModelOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, c *oracleCase) {
 		for _, r := range c.runs {
@@ -270,73 +470,128 @@ func TestModelOracle(t *testing.T) {
 }
 
 func (c *oracleCase) repeat(t *testing.T, r *oracleRun) {
-	dev, err := device.Open("cpu", device.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := lm.Load(ctx, c.model, dev, lm.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := load(t, c.model, 2, lm.Options{})
 	o := r.options
 	masks, worst := map[string][]byte{}, 0.0
 	o.Events.Mask = func(name string, keep kernels.Mat) {
 		masks[name] = append([]byte(nil), keep.Buf.Bytes()[keep.Off:keep.Off+keep.Len()]...)
 	}
-	score := o.Metric.Score
 	stage := Allocate
 	o.Events.Step = func(s Step) { stage = s.Stage }
-	o.Metric.Score = func(in Inputs) (kernels.Score, error) {
-		want := floats(r.tensors, strings.TrimSuffix(in.Name, ".weight")+".X")
-		for j := range want {
-			if stage != Allocate && in.SumSquares != nil {
-				worst = max(worst, math.Abs(in.SumSquares[j]-want[j])/want[j])
+	if score := o.Metric.Score; o.Metric.program == nil {
+		o.Metric.Score = func(in Inputs) (kernels.Score, error) {
+			want := floats(r.tensors, strings.TrimSuffix(in.Name, ".weight")+".X")
+			for j := range want {
+				if stage != Allocate && in.SumSquares != nil {
+					worst = max(worst, math.Abs(in.SumSquares[j]-want[j])/want[j])
+				}
 			}
+			return score(in)
 		}
-		return score(in)
 	}
 	report, err := Model(ctx, m, c.ids, o)
+	if errors.Is(err, ErrNonFinite) && r.overflows() {
+		t.Logf("refused: %v", err)
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	same := c.compareMasks(t, m, r, masks)
+	loss, far := c.losses(t, m, r.result.WindowNLL)
+	if !same {
+		t.Logf("loss %.6f after near ties went the other way", loss)
+		return
 	}
 	if worst > 2e-6 {
 		t.Errorf("statistics differ by up to %.2g", worst)
 	}
-	c.compareMasks(t, m, r, masks)
+	weights := c.compareWeights(t, m, r)
 	c.compareReport(t, r, report)
-	loss, far := c.losses(t, m, r.result.WindowNLL)
 	if far > 1e-5 {
 		t.Errorf("window losses differ by up to %.2g", far)
 	}
-	t.Logf("sparsity %.4f, loss %.6f (dense %.6f), largest differences: statistics %.1e, loss %.1e",
-		report.Total.Sparsity, loss, mean(c.dense.WindowNLL), worst, far)
+	t.Logf("sparsity %.4f, loss %.6f (dense %.6f), largest differences: statistics %.1e, weights %.1e, loss %.1e",
+		report.Total.Sparsity, loss, mean(c.dense.WindowNLL), worst, weights, far)
 }
 
-func (c *oracleCase) compareMasks(t *testing.T, m *lm.Model, r *oracleRun, masks map[string][]byte) {
+// compareMasks wants equal masks. A near tie may go either way; what follows sees other inputs then and is only compared
+// roughly. Formulas have cancellations that magnify the differences of statistics: two elements of theirs may differ at first.
+func (c *oracleCase) compareMasks(t *testing.T, m *lm.Model, r *oracleRun, masks map[string][]byte) (same bool) {
 	t.Helper()
+	same = true
+	strays := 0
 	for l := range m.Blocks() {
+		now := same
 		for _, lin := range m.Linears(l) {
-			if n := compareBits(r, lin, masks[lin.Name]); n > 0 {
+			mask := masks[lin.Name]
+			if mask == nil {
+				mask = bytes.Repeat([]byte{1}, lin.In*lin.Out)
+			}
+			n, all := compareBits(r, lin, mask), compareAll(r, lin, mask)
+			now = now && all == 0
+			switch {
+			case same && n > 0 && r.options.Metric.program != nil && n+strays <= 2:
+				strays += n
+			case same && n > 0:
 				t.Errorf("%s: %d elements of the mask differ", lin.Name, n)
+			case all > lin.In*lin.Out/50 && r.result.ExactTies == 0:
+				t.Errorf("%s: %d elements of the mask differ after near ties went the other way", lin.Name, all)
+			}
+		}
+		same = now
+	}
+	return same
+}
+
+func (c *oracleCase) compareWeights(t *testing.T, m *lm.Model, r *oracleRun) (worst float64) {
+	t.Helper()
+	for b := range m.Blocks() {
+		for _, l := range m.Linears(b) {
+			want := floats(r.tensors, strings.TrimSuffix(l.Name, ".weight")+".weight")
+			if want == nil {
+				continue
+			}
+			got, err := m.Param(l.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var diff, norm float64
+			for i, v := range want {
+				d := v - float64(got.Buf.F32()[got.Off+i])
+				diff, norm = diff+d*d, norm+v*v
+			}
+			if far := math.Sqrt(diff / norm); far > 5e-6 {
+				t.Errorf("%s: weights differ by %.2g of their norm", l.Name, far)
+			} else {
+				worst = max(worst, far)
 			}
 		}
 	}
+	return worst
 }
 
 func (c *oracleCase) compareReport(t *testing.T, r *oracleRun, report *Report) {
 	t.Helper()
 	for _, x := range report.Tensors {
-		if want := r.result.Zeros[strings.TrimSuffix(x.Name, ".weight")]; x.Zeros != want {
+		name := strings.TrimSuffix(x.Name, ".weight")
+		if want := r.result.Zeros[name]; x.Zeros != want {
 			t.Errorf("%s: %d zeros, want %d", x.Name, x.Zeros, want)
+		}
+		// The reference sums in single precision.
+		if want, ok := r.result.Loss[name]; ok && math.Abs(x.Loss-want) > 1e-4*want {
+			t.Errorf("%s: loss %g, want %g", x.Name, x.Loss, want)
 		}
 	}
 	for l, want := range r.result.Outliers {
-		if b := report.Blocks[l]; !r.options.Pattern.Structured() {
-			// One score in a hundred thousand may fall on the other side of the threshold.
-			if math.Abs(b.Outliers-want) > 1e-3 || math.Abs(b.Target-r.result.LayerSparsity[l]) > 1e-6 {
-				t.Errorf("block %d: %.6f %% outliers, sparsity %.6f; want %.6f, %.6f", l, b.Outliers, b.Target, want, r.result.LayerSparsity[l])
-			}
+		b := report.Blocks[l]
+		switch {
+		case r.result.LayerN != nil && b.Target != r.result.LayerN[l]/float64(r.options.Pattern.M):
+			t.Errorf("block %d: sparsity %g, want %g of %d", l, b.Target, r.result.LayerN[l], r.options.Pattern.M)
+		case r.options.Pattern.Structured():
+		// One score in a hundred thousand may fall on the other side of the threshold.
+		case math.Abs(b.Outliers-want) > 1e-3 || math.Abs(b.Target-r.result.LayerSparsity[l]) > 1e-6:
+			t.Errorf("block %d: %.6f %% outliers, sparsity %.6f; want %.6f, %.6f", l, b.Outliers, b.Target, want, r.result.LayerSparsity[l])
 		}
 	}
 }
@@ -386,6 +641,49 @@ func TestDenseStatisticsOracle(t *testing.T) {
 		}
 		if n == 0 {
 			t.Error("nothing compared")
+		}
+	})
+}
+
+// Gradients of the dense model, from one part of the sequences at a time or all at once, in memory or kept in a file: relative
+// differences from the reference up to 2e-5, from single precision along the whole backward pass.
+func TestGradientsOracle(t *testing.T) {
+	eachOracle(t, func(t *testing.T, c *oracleCase) {
+		want, err := safetensors.Open(filepath.Join(c.dir, "grads.safetensors"))
+		if err != nil {
+			t.Skip(err)
+		}
+		defer want.Close()
+		m := load(t, c.model, 2, lm.Options{})
+		for _, g := range []GradientOptions{
+			{Exact: true}, {Exact: true, Memory: 1 << 20}, {Exact: true, Memory: 1 << 20, Keep: filepath.Join(t.TempDir(), "g.safetensors")},
+		} {
+			o := Options{Metric: PrunerZero(), Gradients: g}
+			o.setDefaults()
+			w, err := newWalk(ctx, m, c.ids, o)
+			if err == nil {
+				err = w.collectGradients(ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			worst := 0.0
+			for b := range m.Blocks() {
+				for _, l := range m.Linears(b) {
+					got, err := w.gradients.of(l)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i, v := range floats(want, gradientName(l)) {
+						worst = max(worst, math.Abs(float64(got.Buf.F32()[i])-v)/v)
+					}
+				}
+			}
+			w.free()
+			t.Logf("%d bytes: largest relative difference %.1e", g.Memory, worst)
+			if worst > 2e-5 || worst == 0 {
+				t.Errorf("%+v: gradients differ by up to %.2g", g, worst)
+			}
 		}
 	})
 }

@@ -2,37 +2,95 @@ package prune
 
 import (
 	"context"
-	"encoding/binary"
+	"fmt"
 	"math"
 	"time"
 
+	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/spectrum"
 )
 
-// allocate sets the sparsity of every block. OWL runs the whole dense model once for it.
+// allocate sets the sparsity of every block or matrix. OWL and Global run the whole dense model once for it.
 func (w *walk) allocate(ctx context.Context) error {
+	a := w.o.Allocation
 	switch {
-	case w.o.Allocation.Name == Uniform:
+	case a.Name == Uniform:
 		return nil
-	case w.o.Pattern.Structured():
-		w.report.note("allocation %s has no effect with pattern %s, which fixes every block's share", w.o.Allocation.Name, w.o.Pattern)
+	case a.Name == OWL && w.o.Pattern.Structured():
+		w.report.note("allocation %s has no effect with pattern %s, which fixes every block's share; %s gives blocks an N of their own",
+			a.Name, w.o.Pattern, OWLMixed)
 		return nil
 	case w.o.Sparsity == 0:
 		return nil
 	}
 	defer since(&w.report.Times.Allocate, time.Now())
-	if err := w.embed(ctx); err != nil {
-		return err
+	switch a.Name {
+	case Alpha:
+		return w.allocateSpectra(ctx)
+	case Global:
+		return w.allocateGlobal(ctx)
 	}
-	defer func() { w.states.free(); w.states = nil }()
-	outliers := make([]float64, w.m.Blocks())
-	for l := range outliers {
-		var err error
-		if outliers[l], err = w.outliers(ctx, l); err != nil {
+	return w.allocateOutliers(ctx)
+}
+
+// dense measures and visits every block of the dense model.
+func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears []lm.Linear, stats *inputStats) error) error {
+	if needs&ofInputs != 0 {
+		if err := w.embed(ctx); err != nil {
 			return err
 		}
+		defer func() { w.states.free(); w.states = nil }()
+	}
+	for l := range w.m.Blocks() {
+		if err := w.denseBlock(ctx, l, needs, visit); err != nil {
+			return fmt.Errorf("block %d: %w", l, err)
+		}
+	}
+	return nil
+}
+
+func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *inputStats) error) error {
+	linears := w.m.Linears(l)
+	w.step(Step{Stage: Allocate, Block: l, Of: len(linears)})
+	defer w.m.ReleaseBlock(l, false)
+	if needs&ofInputs == 0 {
+		return visit(l, linears, nil)
+	}
+	stats, err := w.newStats(linears, needs)
+	if err != nil {
+		return err
+	}
+	defer stats.free()
+	if err := w.states.advance(ctx, l, stats.hooks(), func(int, int) {}); err != nil {
+		return err
+	}
+	if stats.err != nil {
+		return stats.err
+	}
+	return visit(l, linears, stats)
+}
+
+// allocateOutliers is OWL.
+func (w *walk) allocateOutliers(ctx context.Context) (err error) {
+	metric := outlierMetric(w.o.Metric)
+	outliers := make([]float64, w.m.Blocks())
+	err = w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *inputStats) error {
+		var err error
+		outliers[l], err = w.outliers(ctx, metric, linears, stats)
 		w.report.Blocks[l].Outliers = outliers[l]
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a := w.o.Allocation; a.Name == OWLMixed {
+		w.patterns, err = owlPatterns(outliers, w.o.Pattern, a.Lambda, a.Special)
+		for l, p := range w.patterns {
+			w.report.Blocks[l].Target = p.Sparsity()
+		}
+		return err
 	}
 	targets, err := owlSparsity(outliers, w.o.Sparsity, w.o.Allocation.Lambda)
 	for l := range targets {
@@ -41,25 +99,10 @@ func (w *walk) allocate(ctx context.Context) error {
 	return err
 }
 
-// outliers measures a dense block, leaves the states behind it, and gives the percentage of the scores of all its matrices
-// together that are above M times their mean.
-func (w *walk) outliers(ctx context.Context, l int) (float64, error) {
-	linears := w.m.Linears(l)
-	w.step(Step{Stage: Allocate, Block: l, Of: len(linears)})
-	var stats *inputStats
-	if w.measure {
-		var err error
-		if stats, err = newInputStats(w.dev, linears, len(w.calib.IDs)); err != nil {
-			return 0, err
-		}
-		defer stats.free()
-		if err := w.states.advance(ctx, l, stats.hooks(), func(int, int) {}); err != nil {
-			return 0, err
-		}
-	}
-	defer w.m.ReleaseBlock(l, false)
+// outliers gives the percentage of the scores of all matrices of a block together that are above M times their mean.
+func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear, stats *inputStats) (float64, error) {
 	var sum, total float64
-	err := w.eachScore(ctx, linears, stats, func(s hostScore) {
+	err := w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s hostScore) {
 		sum += s.sum()
 		total += float64(s.rows * s.cols)
 	})
@@ -68,12 +111,12 @@ func (w *walk) outliers(ctx context.Context, l int) (float64, error) {
 	}
 	threshold := float32(w.o.Allocation.M) * float32(sum/total)
 	var above int64
-	err = w.eachScore(ctx, linears, stats, func(s hostScore) { above += s.above(threshold) })
+	err = w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s hostScore) { above += s.above(threshold) })
 	return 100 * float64(above) / total, err
 }
 
 // eachScore scores the matrices of a block one after the other.
-func (w *walk) eachScore(ctx context.Context, linears []lm.Linear, stats *inputStats, visit func(hostScore)) error {
+func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *inputStats, visit func(lm.Linear, hostScore)) error {
 	for _, l := range linears {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -86,7 +129,15 @@ func (w *walk) eachScore(ctx context.Context, linears []lm.Linear, stats *inputS
 		if err != nil {
 			return err
 		}
-		err = w.visitScore(in, visit)
+		score, err := w.score(metric, in)
+		var h hostScore
+		if err == nil {
+			h, err = newHostScore(w.dev, score)
+		}
+		if err == nil {
+			visit(l, h)
+		}
+		freeScore(score, in.W)
 		release()
 		if err != nil {
 			return w.fail(l.Name, err)
@@ -95,98 +146,108 @@ func (w *walk) eachScore(ctx context.Context, linears []lm.Linear, stats *inputS
 	return nil
 }
 
-func (w *walk) visitScore(in Inputs, visit func(hostScore)) error {
-	score, err := w.o.Metric.Score(in)
-	defer freeScore(score, in.W)
+// allocateSpectra is AlphaPruning with Hill's estimator: the exponent of a block is the mean of those of its matrices.
+func (w *walk) allocateSpectra(ctx context.Context) error {
+	exponents, weights := make([]float64, w.m.Blocks()), make([]float64, w.m.Blocks())
+	err := w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inputStats) error {
+		for _, lin := range linears {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			stored, err := w.m.Param(lin.Name)
+			if err != nil {
+				return err
+			}
+			a, err := w.exponent(stored)
+			if err != nil {
+				return w.fail(lin.Name, err)
+			}
+			exponents[l] += a / float64(len(linears))
+			weights[l] += float64(stored.Len())
+		}
+		w.report.Blocks[l].Exponent = exponents[l]
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	s, err := newHostScore(w.dev, score)
-	if err == nil {
-		visit(s)
+	targets, err := alphaSparsity(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
+	for l := range targets {
+		w.report.Blocks[l].Target = targets[l]
 	}
 	return err
 }
 
-// hostScore computes scores on the host, element by element.
-type hostScore struct {
-	raw        []byte
-	dtype      kernels.DType
-	rows, cols int
-	col        []float32 // nil: all 1
-	signed     bool
-	threads    int
+// exponent fits the tail of a matrix's spectrum.
+func (w *walk) exponent(stored kernels.Mat) (float64, error) {
+	if at := w.ops.NonFinite(stored); at >= 0 {
+		return 0, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite)
+	}
+	m, err := hostF32(w.dev, stored)
+	if err != nil {
+		return 0, err
+	}
+	a := linalg.FromMat(m)
+	solver := linalg.Solver{Threads: w.dev.Info().Threads}
+	n := min(a.Rows, a.Cols)
+	gram := linalg.New(n, n)
+	solver.Mul(gram, a, a, linalg.Product{TransA: a.Rows > a.Cols, TransB: a.Rows <= a.Cols})
+	values, err := solver.SymEigenvalues(gram)
+	if err != nil {
+		return 0, err
+	}
+	return spectrum.Exponent(values, w.o.Allocation.Estimator == Peak), nil
 }
 
-func newHostScore(dev kernels.Device, s kernels.Score) (hostScore, error) {
-	h := hostScore{dtype: s.X.DType(), rows: s.X.Rows, cols: s.X.Cols, signed: s.Raw, threads: dev.Info().Threads}
-	var err error
-	if h.raw, err = hostBytes(dev, s.X); err != nil || s.Col.IsZero() {
-		return h, err
+// allocateGlobal finds the threshold on scores, over the mean of their matrix, below which the share of all scores lies
+// that is to go, and gives every matrix the share of its scores below it.
+func (w *walk) allocateGlobal(ctx context.Context) error {
+	var names []string
+	var all []*spectrum.Levels
+	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *inputStats) error {
+		var bad error
+		err := w.eachScore(ctx, w.o.Metric, linears, stats, func(l lm.Linear, s hostScore) {
+			if w.plan(l).dense || w.overridden(l) || bad != nil {
+				return
+			}
+			levels := spectrum.NewLevels(s.sum() / float64(s.rows*s.cols))
+			if bad = s.count(levels); bad != nil {
+				bad = w.fail(l.Name, bad)
+			}
+			names, all = append(names, l.Name), append(all, levels)
+		})
+		if err == nil {
+			err = bad
+		}
+		return err
+	})
+	if err != nil || len(all) == 0 {
+		return err
 	}
-	raw, err := hostBytes(dev, s.Col)
-	h.col = make([]float32, h.cols)
-	for j := range h.col {
-		h.col[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
+	for i, share := range spectrum.Below(all, w.o.Sparsity, w.o.Allocation.Max) {
+		w.targets[names[i]] = share
 	}
-	return h, err
+	w.blockTargets()
+	return nil
 }
 
-// sum adds all scores up, in an order that does not depend on the number of threads.
-func (h hostScore) sum() (total float64) {
-	rows := make([]float64, h.rows)
-	inParallel(h.threads, h.rows, func(lo, hi int) {
-		buf := make([]float32, h.cols)
-		for i := lo; i < hi; i++ {
-			for _, v := range h.row(buf, i) {
-				rows[i] += float64(v)
+func (w *walk) overridden(l lm.Linear) bool {
+	_, ok := w.overrides[l.Name]
+	return ok
+}
+
+// blockTargets sums the targets of matrices up for the report.
+func (w *walk) blockTargets() {
+	for b := range w.m.Blocks() {
+		var sum, total float64
+		for _, l := range w.m.Linears(b) {
+			if t, ok := w.targets[l.Name]; ok {
+				sum += t * float64(l.In*l.Out)
+				total += float64(l.In * l.Out)
 			}
 		}
-	})
-	for _, v := range rows {
-		total += v
-	}
-	return total
-}
-
-// above counts the scores greater than t.
-func (h hostScore) above(t float32) (total int64) {
-	rows := make([]int64, h.rows)
-	inParallel(h.threads, h.rows, func(lo, hi int) {
-		buf := make([]float32, h.cols)
-		for i := lo; i < hi; i++ {
-			for _, v := range h.row(buf, i) {
-				if v > t {
-					rows[i]++
-				}
-			}
-		}
-	})
-	for _, n := range rows {
-		total += n
-	}
-	return total
-}
-
-// row computes the scores of row i as the selecting operations do.
-func (h hostScore) row(buf []float32, i int) []float32 {
-	size := h.dtype.Size()
-	p := h.raw[i*h.cols*size : (i+1)*h.cols*size]
-	for j := range buf {
-		switch h.dtype {
-		case kernels.BF16:
-			buf[j] = kernels.FromBF16(binary.LittleEndian.Uint16(p[2*j:]))
-		case kernels.F16:
-			buf[j] = kernels.FromF16(binary.LittleEndian.Uint16(p[2*j:]))
-		default:
-			buf[j] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*j:]))
-		}
-		if !h.signed {
-			buf[j] = float32(math.Abs(float64(buf[j])))
-		}
-		if h.col != nil {
-			buf[j] *= h.col[j]
+		if total > 0 {
+			w.report.Blocks[b].Target = math.Min(sum/total, 1)
 		}
 	}
-	return buf
 }

@@ -1,16 +1,14 @@
 package prune
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 
+	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -38,8 +36,8 @@ type ModelInfo struct {
 	Path       string `json:"path"`
 	Type       string `json:"type"`
 	Parameters int64  `json:"parameters"`
-	// Fingerprint is the SHA-256 over config.json and over the name and size of every weight file with its tensors' names,
-	// types, shapes and places. It does not read the weights.
+	// Fingerprint is that of [lm.Model.Fingerprint]: the SHA-256 over the configuration and every tensor's name, type, shape
+	// and bytes.
 	Fingerprint string `json:"fingerprint"`
 }
 
@@ -48,6 +46,7 @@ type Block struct {
 	Index    int     `json:"index"`
 	Target   float64 `json:"target"`             // sparsity asked for
 	Outliers float64 `json:"outliers,omitempty"` // OWL: percentage of the scores above M times their mean
+	Exponent float64 `json:"exponent,omitempty"` // Alpha: of the tail of its matrices' spectra, their mean
 	Sparsity float64 `json:"sparsity"`           // zeros of its matrices
 	Restored bool    `json:"restored,omitempty"` // taken from an interrupted run
 }
@@ -61,12 +60,34 @@ type Tensor struct {
 	Shape     [2]int  `json:"shape"`  // as stored
 	Group     Group   `json:"group"`
 	Target    float64 `json:"target"`
+	Pattern   Pattern `json:"pattern"`
+	Dense     bool    `json:"dense,omitempty"` // left as it is
 	Kept      int64   `json:"kept"`
 	Zeros     int64   `json:"zeros"`
 	Sparsity  float64 `json:"sparsity"`
 	BadGroups int64   `json:"bad_groups"`            // N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
 	Short     int     `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
 	Unrouted  bool    `json:"unrouted,omitempty"`
+
+	Alpha   float64         `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
+	Damping *linalg.Damping `json:"damping,omitempty"` // of the Hessian
+	Dead    int             `json:"dead,omitempty"`    // inputs that are always 0; an update drops their weights
+	Loss    float64         `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
+	Change  *Change         `json:"change,omitempty"`  // with an update of the weights
+	Swaps   int64           `json:"swaps,omitempty"`   // DSnoT: exchanges
+	Order   *Order          `json:"order,omitempty"`   // with a permutation
+}
+
+// Change is what an update gained on the outputs over the calibration data, as ‖ΔW·X‖²/‖W·X‖².
+type Change struct {
+	Masked  float64 `json:"masked"`  // zeroing alone
+	Updated float64 `json:"updated"` // with the update
+}
+
+// Order is what a permutation gained: sums of the scores that stay.
+type Order struct {
+	Plain    float64 `json:"plain"` // in the order of the file
+	Permuted float64 `json:"permuted"`
 }
 
 // Total sums up.
@@ -79,11 +100,13 @@ type Total struct {
 	Exact    bool    `json:"pattern_exact"`
 	Restored int     `json:"restored"`     // matrices taken from an interrupted run
 	Unrouted int     `json:"unrouted"`     // matrices of experts that no calibration token reached, ranked by |W|
+	Dead     int     `json:"dead"`         // inputs of matrices that are always 0, where an update looks
 	Short    int     `json:"short_groups"` // N:M: matrices whose inputs are not a multiple of M
 }
 
 // Times are wall-clock seconds.
 type Times struct {
+	Gradients  float64 `json:"gradients"`
 	Allocate   float64 `json:"allocate"`
 	Statistics float64 `json:"statistics"`
 	Select     float64 `json:"select"`
@@ -102,6 +125,7 @@ func (r *Report) add(t Tensor) {
 	if t.Unrouted {
 		r.Total.Unrouted++
 	}
+	r.Total.Dead += t.Dead
 	if t.Short > 0 {
 		r.Total.Short++
 	}
@@ -109,14 +133,18 @@ func (r *Report) add(t Tensor) {
 
 // close computes what depends on all matrices.
 func (r *Report) close() {
-	r.Total.Exact = r.Options.Pattern.Structured()
 	type sum struct{ zeros, weights int64 }
 	blocks := make([]sum, len(r.Blocks))
+	structured, bad := 0, int64(0)
 	for _, t := range r.Tensors {
 		blocks[t.Block].zeros += t.Zeros
 		blocks[t.Block].weights += t.Zeros + t.Kept
-		r.Total.Exact = r.Total.Exact && t.BadGroups == 0
+		bad += t.BadGroups
+		if t.Pattern.Structured() && !t.Dense {
+			structured++
+		}
 	}
+	r.Total.Exact = structured > 0 && bad == 0
 	for i, b := range blocks {
 		r.Blocks[i].Sparsity = ratio(b.zeros, b.weights)
 	}
@@ -126,8 +154,10 @@ func (r *Report) close() {
 		r.note("%d matrices of experts saw no calibration token and were ranked by |W|", n)
 	}
 	if n := r.Total.Short; n > 0 {
-		r.note("the inputs of %d matrices are not a multiple of %d: the short last group of a neuron loses %d too, or all it has",
-			n, r.Options.Pattern.M, r.Options.Pattern.N)
+		r.note("the inputs of %d matrices are not a multiple of their pattern's length: the short last group of a neuron loses as many, or all it has", n)
+	}
+	if r.Total.Dead > 0 {
+		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
 	if n := r.Total.Restored; n > 0 {
 		r.note("%d matrices were taken from an interrupted run; counts of experts without tokens cover the others", n)
@@ -147,14 +177,14 @@ func (r *Report) note(format string, args ...any) {
 
 // Fingerprint identifies a job: the same model, calibration tokens and options. It is what a saver's options should carry so
 // that a resumed run cannot continue another job.
-func Fingerprint(m *lm.Model, calib corpus.Windows, o Options) (string, error) {
+func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (string, error) {
 	o.setDefaults()
-	model, err := modelFingerprint(m)
+	model, err := m.Fingerprint(ctx)
 	if err != nil {
 		return "", err
 	}
 	calibration := calib.Hash
-	if o.Metric.Needs == 0 {
+	if o.Needs() == 0 {
 		calibration = ""
 	}
 	job, err := json.Marshal(struct {
@@ -166,26 +196,6 @@ func Fingerprint(m *lm.Model, calib corpus.Windows, o Options) (string, error) {
 	}
 	sum := sha256.Sum256(job)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// modelFingerprint hashes what describes the weights without reading them.
-func modelFingerprint(m *lm.Model) (string, error) {
-	h := sha256.New()
-	config, err := os.ReadFile(filepath.Join(m.Path(), "config.json"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	fmt.Fprintf(h, "%d\n%s\n", len(config), config)
-	src := m.Source()
-	for _, shard := range src.Shards() {
-		f := src.Shard(shard)
-		fmt.Fprintf(h, "%q %d\n", shard, f.Size())
-		for _, name := range f.Names() {
-			info, _ := f.Info(name)
-			fmt.Fprintf(h, "%q %s %v %d\n", name, info.DType, info.Shape, info.Offset)
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // version names the build: the module's version, or its revision.

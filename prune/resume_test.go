@@ -58,7 +58,7 @@ func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool
 		return nil, err
 	}
 	calib := windows(4, 12, 61)
-	job, err := Fingerprint(m, calib, o)
+	job, err := Fingerprint(ctx, m, calib, o)
 	if err != nil {
 		return nil, err
 	}

@@ -6,12 +6,14 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/sweep"
 )
 
 // selection says which weights of one matrix go.
 type selection struct {
+	dense    bool // none, whatever the rest says
 	pattern  Pattern
-	group    Group
+	group    Group // not Share, which shareMask serves
 	sparsity float64
 }
 
@@ -22,6 +24,15 @@ func (s selection) mask(ops *kernels.Ops, keep kernels.Mat, score kernels.Score)
 		ops.SelectNM(keep, score, s.pattern.N, s.pattern.M)
 	case s.group == Layer:
 		ops.SelectAll(keep, score, layerRank(keep.Len(), s.sparsity))
+	case s.group == Strip:
+		for lo := 0; lo < keep.Cols; lo += sweep.Width {
+			hi := min(lo+sweep.Width, keep.Cols)
+			part := kernels.Score{X: score.X.ColRange(lo, hi), Raw: score.Raw}
+			if !score.Col.IsZero() {
+				part.Col = score.Col.ColRange(lo, hi)
+			}
+			ops.SelectAll(keep.ColRange(lo, hi), part, layerRank(keep.Rows*(hi-lo), s.sparsity))
+		}
 	default:
 		ops.SelectRows(keep, score, rowCount(keep.Cols, s.sparsity))
 	}
@@ -40,9 +51,9 @@ func layerRank(numel int, sparsity float64) int {
 	return min(int(float64(numel)*sparsity), numel-1)
 }
 
-// checkGroups counts the groups of m consecutive inputs of a matrix [out, in] that have fewer than n zeros; a short last
-// group needs min(n, its size). It looks at the weights as they are, not at a mask.
-func checkGroups(dev kernels.Device, w kernels.Mat, p Pattern) (bad int64, err error) {
+// checkGroups counts the groups of m inputs, consecutive or so in the given order, of a matrix [out, in] that have fewer than n
+// zeros; a short last group needs min(n, its size). It looks at the weights as they are, not at a mask.
+func checkGroups(dev kernels.Device, w kernels.Mat, p Pattern, order []int32) (bad int64, err error) {
 	raw, err := hostBytes(dev, w)
 	if err != nil {
 		return 0, err
@@ -51,8 +62,16 @@ func checkGroups(dev kernels.Device, w kernels.Mat, p Pattern) (bad int64, err e
 	var sum sync.Mutex
 	inParallel(dev.Info().Threads, w.Rows, func(lo, hi int) {
 		var n int64
+		moved := make([]byte, len(order)*size)
 		for i := lo; i < hi; i++ {
-			n += badGroups(raw[i*w.Cols*size:(i+1)*w.Cols*size], size, p)
+			row := raw[i*w.Cols*size : (i+1)*w.Cols*size]
+			for p, j := range order {
+				copy(moved[p*size:(p+1)*size], row[int(j)*size:])
+			}
+			if order != nil {
+				row = moved
+			}
+			n += badGroups(row, size, p)
 		}
 		sum.Lock()
 		bad += n
@@ -101,7 +120,15 @@ func inParallel(threads, n int, f func(lo, hi int)) {
 	wg.Wait()
 }
 
-// countMismatch says that a mask dropped another number of weights than it was asked to.
+// blockCount is how many weights go at least where columns are chosen in blocks.
+func (s selection) blockCount(keep kernels.Mat) (n int) {
+	for lo := 0; lo < keep.Cols; lo += sweep.Width {
+		n += layerRank(keep.Rows*min(sweep.Width, keep.Cols-lo), s.sparsity) + 1
+	}
+	return n
+}
+
+// check says that a mask dropped another number of weights than it was asked to.
 func (s selection) check(ops *kernels.Ops, keep kernels.Mat) error {
 	dropped := ops.CountZero(keep)
 	want, exact := 0, true
@@ -110,6 +137,10 @@ func (s selection) check(ops *kernels.Ops, keep kernels.Mat) error {
 		want = keep.Rows * (in/s.pattern.M*s.pattern.N + min(in%s.pattern.M, s.pattern.N))
 	case s.group == Layer:
 		want, exact = layerRank(keep.Len(), s.sparsity)+1, false
+	case s.group == Strip:
+		want, exact = s.blockCount(keep), false
+	case s.group == Share:
+		want, exact = 0, false
 	default:
 		want = keep.Rows * rowCount(in, s.sparsity)
 	}

@@ -1,6 +1,10 @@
 package prune
 
 import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -37,6 +41,39 @@ func hostBytes(dev kernels.Device, m kernels.Mat) ([]byte, error) {
 	}
 	p := make([]byte, m.Len()*size)
 	return p, dev.Download(p, m.Buf, m.Off)
+}
+
+// hostF32 copies a dense matrix to the host as F32.
+func hostF32(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
+	out := kernels.MatOf(kernels.NewHost(kernels.F32, m.Len()), m.Rows, m.Cols)
+	if dev.Info().Host {
+		dev.Ops().Convert(out, m)
+		return out, dev.Ops().Sync()
+	}
+	raw, err := hostBytes(dev, m)
+	if err != nil {
+		return out, err
+	}
+	for i, dst := 0, out.Buf.F32(); i < len(dst); i++ {
+		dst[i] = element(raw, m.DType(), i)
+	}
+	return out, nil
+}
+
+// element reads element i of a run of F32, BF16 or F16.
+func element(raw []byte, t kernels.DType, i int) float32 {
+	switch t {
+	case kernels.BF16:
+		return kernels.FromBF16(binary.LittleEndian.Uint16(raw[2*i:]))
+	case kernels.F16:
+		return kernels.FromF16(binary.LittleEndian.Uint16(raw[2*i:]))
+	}
+	return math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+}
+
+// bytesOf views float64 values as bytes.
+func bytesOf(v []float64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 8*len(v))
 }
 
 // transposeBytes writes src [rows, cols] to dst as [cols, rows], in tiles that fit the cache. Elements have size bytes.

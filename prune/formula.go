@@ -1,0 +1,206 @@
+package prune
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/kernels"
+)
+
+// prunerZero is the formula published with Pruner-Zero (arXiv:2406.02924).
+const prunerZero = "abs(W*W) * mms(G)"
+
+// PrunerZero ranks by |W·W| times the gradients scaled to 0…1 over the matrix, by default within every output neuron: the
+// published tree.
+func PrunerZero() Metric { return named("pruner-zero", prunerZero) }
+
+// GBLM ranks by |W|·√s + |W|·G, by default within every output neuron (arXiv:2311.04902).
+func GBLM() Metric { return named("gblm", "W * sqrt(X) + W * G") }
+
+// named is a formula of this package's own under a name.
+func named(name, formula string) Metric {
+	e, err := gp.Parse(formula)
+	if err != nil {
+		panic("prune: a formula of the table does not parse")
+	}
+	m, err := Formula(e)
+	if err != nil {
+		panic("prune: a formula of the table is not a metric")
+	}
+	m.Name = name
+	return m
+}
+
+// Formula makes a metric of an expression, compared by default within every output neuron. Its name is "expr:" and the
+// formula. Terminals: W is |weight|; X is s_j, not its root; G the gradients; Xm and Xv the mean and the variance of an
+// input over all tokens; H and Hi the diagonals of the Hessian (2/N)·Σ x xᵀ and of its damped inverse; and the norms of rows
+// and columns of W. The error wraps gp.ErrNoWeight, gp.ErrShape or what else gp.Compile finds.
+//
+// While pruning, scores that are not finite or that are all the same are errors (ErrNonFinite, ErrConstant).
+func Formula(e *gp.Expr) (Metric, error) {
+	program, err := gp.Compile(e)
+	if err == nil && !usesWeight(e) {
+		err = gp.ErrNoWeight
+	}
+	if err != nil {
+		return Metric{}, fmt.Errorf("metric %s%s: %w", FormulaPrefix, e, err)
+	}
+	m := Metric{Name: FormulaPrefix + e.String(), Group: Row, program: program}
+	for _, t := range []struct {
+		s     gp.Symbol
+		needs Stats
+	}{{gp.X, SumSquares}, {gp.H, SumSquares}, {gp.Xm, Sums}, {gp.Xv, Sums | SumSquares}, {gp.Hi, Hessian}, {gp.G, Gradients}} {
+		if e.Uses(t.s) {
+			m.Needs |= t.needs
+		}
+	}
+	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
+	return m, nil
+}
+
+func usesWeight(e *gp.Expr) bool {
+	for _, s := range []gp.Symbol{gp.W, gp.Wr1, gp.Wr2, gp.Wc1, gp.Wc2} {
+		if e.Uses(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxTree is the size of the largest file of a tree, which is far more than the largest tree takes.
+const maxTree = 1 << 20
+
+func treeFile(path string) (Metric, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Metric{}, fmt.Errorf("metric: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxTree+1))
+	if err == nil && len(text) > maxTree {
+		err = gp.ErrTooLarge
+	}
+	var e *gp.Expr
+	if err == nil {
+		e, err = gp.ParseJSON(text)
+	}
+	if err != nil {
+		return Metric{}, fmt.Errorf("metric %s: %w", path, err)
+	}
+	m, err := Formula(e)
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// terminals gives a formula what it stands on. release frees what was made for it.
+func terminals(in Inputs, p *gp.Program) (t gp.Inputs, err error) {
+	t = gp.Inputs{W: in.W, G: in.G}
+	if !in.Device.Info().Host {
+		if t.W, err = hostF32(in.Device, in.W); err != nil {
+			return t, err
+		}
+	}
+	n, tokens := float64(in.Sequences), float64(in.Tokens)
+	uses := p.Expr.Uses
+	if uses(gp.X) {
+		t.X = vector(in.SumSquares, func(j int) float64 { return in.SumSquares[j] })
+	}
+	if uses(gp.H) {
+		t.Hess = vector(in.SumSquares, func(j int) float64 { return 2 * in.SumSquares[j] })
+	}
+	if uses(gp.Xm) {
+		t.Mean = vector(in.Sums, func(j int) float64 { return in.Sums[j] * n / tokens })
+	}
+	if uses(gp.Xv) {
+		t.Var = vector(in.Sums, func(j int) float64 {
+			mean := in.Sums[j] * n / tokens
+			return max(0, in.SumSquares[j]*n/tokens-mean*mean)
+		})
+	}
+	if uses(gp.Hi) {
+		if t.Inv, err = inverseDiagonal(in); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func vector(of []float64, f func(j int) float64) []float32 {
+	out := make([]float32, len(of))
+	for j := range of {
+		out[j] = float32(f(j))
+	}
+	return out
+}
+
+// inverseDiagonal is the diagonal of H⁻¹ = UᵀU.
+func inverseDiagonal(in Inputs) ([]float32, error) {
+	u, err := in.Factor()
+	if err != nil {
+		return nil, err
+	}
+	sums := make([]float64, u.Cols)
+	for i := range u.Rows {
+		for j, v := range u.RowF32(i)[i:] {
+			sums[i+j] += float64(v) * float64(v)
+		}
+	}
+	return vector(sums, func(j int) float64 { return sums[j] }), nil
+}
+
+// evaluate computes all scores of a formula.
+func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
+	t, err := terminals(in, p)
+	if err != nil {
+		return kernels.Score{}, err
+	}
+	host := kernels.MatOf(kernels.NewHost(kernels.F32, in.W.Len()), in.W.Rows, in.W.Cols)
+	if err := p.Eval(host, t, execution(in)); err != nil {
+		return kernels.Score{}, asPruning(err)
+	}
+	if same(host, host.RowF32(0)[0]) {
+		return kernels.Score{}, fmt.Errorf("%w: all are %g", ErrConstant, host.RowF32(0)[0])
+	}
+	return onDevice(in.Device, host)
+}
+
+func execution(in Inputs) gp.Exec { return gp.Exec{Threads: in.Device.Info().Threads, Finite: true} }
+
+// asPruning gives an error of the evaluation the kind that this package promises.
+func asPruning(err error) error {
+	if errors.Is(err, gp.ErrNonFinite) {
+		return fmt.Errorf("%w: %w", ErrNonFinite, err)
+	}
+	return err
+}
+
+// onDevice brings scores in host memory to a device, as they are.
+func onDevice(dev kernels.Device, host kernels.Mat) (kernels.Score, error) {
+	if dev.Info().Host {
+		return kernels.Score{X: host, Raw: true}, nil
+	}
+	buf, err := dev.Alloc(kernels.F32, host.Len())
+	if err != nil {
+		return kernels.Score{}, err
+	}
+	s := kernels.Score{X: kernels.MatOf(buf, host.Rows, host.Cols), Raw: true}
+	return s, dev.Upload(buf, 0, host.Buf.Bytes())
+}
+
+// same tells whether all elements are v.
+func same(m kernels.Mat, v float32) bool {
+	for i := range m.Rows {
+		for _, x := range m.RowF32(i) {
+			if x != v {
+				return false
+			}
+		}
+	}
+	return !math.IsNaN(float64(v))
+}

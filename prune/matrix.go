@@ -1,0 +1,346 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/permute"
+)
+
+// plan says what a matrix loses.
+func (w *walk) plan(l lm.Linear) selection {
+	p := selection{pattern: w.o.Pattern, group: w.o.Group, sparsity: w.report.Blocks[l.Block].Target}
+	if t, ok := w.targets[l.Name]; ok {
+		p.sparsity = t
+	}
+	if w.patterns != nil {
+		p.pattern = w.patterns[l.Block]
+		p.dense = p.pattern.N == 0
+	}
+	v, ok := w.overrides[l.Name]
+	switch {
+	case !ok:
+	case v.Dense:
+		p.dense = true
+	case v.Sparsity != nil:
+		p.dense, p.pattern, p.sparsity = false, Pattern{}, *v.Sparsity
+	default:
+		p.dense, p.pattern, p.group, p.sparsity = false, *v.Pattern, Row, v.Pattern.Sparsity()
+	}
+	if p.dense {
+		p.pattern, p.sparsity = Pattern{}, 0
+	}
+	return p
+}
+
+// matrix scores one matrix, zeroes what goes and updates the rest.
+func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inputStats) (Tensor, error) {
+	c := &change{plan: w.plan(l)}
+	if c.plan.dense {
+		stored, err := w.m.Param(l.Name)
+		if err != nil {
+			return Tensor{}, err
+		}
+		return w.describe(l, stored, Tensor{}, nil)
+	}
+	// The copy is made before there is a mask, so that the mapped weight, the copy and the mask are never held together.
+	own, err := w.m.MutableParam(l.Name)
+	if err != nil {
+		return Tensor{}, err
+	}
+	var release func()
+	if c.in, release, err = w.inputs(l, own, stats); err != nil {
+		return Tensor{}, err
+	}
+	defer release()
+	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.Update.needs())
+	order, err := w.chooseInto(ctx, l, c, stats)
+	if err == nil {
+		err = w.update(ctx, l, c, stats)
+	}
+	if err == nil {
+		err = w.measureChange(l, c, stats)
+	}
+	if err != nil {
+		return Tensor{}, w.fail(l.Name, err)
+	}
+	if err := w.apply(l, own, c); err != nil {
+		return Tensor{}, err
+	}
+	return w.describe(l, own, c.t, order)
+}
+
+// apply writes a change to the weights and shows its mask.
+func (w *walk) apply(l lm.Linear, own kernels.Mat, c *change) (err error) {
+	keep := c.keep
+	if l.Transposed {
+		if keep, err = transposed(w.dev, keep); err != nil {
+			return w.fail(l.Name, err)
+		}
+		defer keep.Buf.Free()
+	}
+	if err := w.writeBack(l, own, c.after); err != nil {
+		return w.fail(l.Name, err)
+	}
+	w.ops.ApplyMask(own, keep)
+	if err := w.ops.Sync(); err != nil {
+		return w.fail(l.Name, err)
+	}
+	if err := w.o.Masks.write(l.Name, keep); err != nil {
+		return err
+	}
+	if w.o.Events.Mask != nil {
+		w.o.Events.Mask(l.Name, keep)
+	}
+	return nil
+}
+
+// writeBack stores new weights, F32 [out, in] in host memory, in the type and layout of the matrix.
+func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
+	if after.IsZero() {
+		return nil
+	}
+	buf, err := w.dev.Alloc(kernels.F32, after.Len())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	if err := w.dev.Upload(buf, 0, after.Buf.Bytes()); err != nil {
+		return err
+	}
+	m := kernels.MatOf(buf, after.Rows, after.Cols)
+	if l.Transposed {
+		if m, err = transposed(w.dev, m); err != nil {
+			return err
+		}
+		defer m.Buf.Free()
+	}
+	w.ops.Convert(own, m)
+	if at := w.ops.NonFinite(own); at >= 0 {
+		return fmt.Errorf("update %s: element [%d, %d]: %w", w.o.Update.Name, at/own.Cols, at%own.Cols, ErrNonFinite)
+	}
+	return nil
+}
+
+// inputs gathers what the metric looks at. release frees what was made for it.
+func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inputStats) (in Inputs, release func(), err error) {
+	if at := w.ops.NonFinite(stored); at >= 0 {
+		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
+	}
+	in = Inputs{Device: w.dev, Name: l.Name, W: stored}
+	if stats != nil {
+		if err = stats.fill(&in, l); err != nil {
+			return in, nil, err
+		}
+	}
+	if in.G, err = w.gradients.of(l); err != nil {
+		return in, nil, err
+	}
+	if !l.Transposed {
+		return in, func() {}, nil
+	}
+	if in.W, err = transposed(w.dev, stored); err != nil {
+		return in, nil, w.fail(l.Name, err)
+	}
+	return in, in.W.Buf.Free, nil
+}
+
+// chooseInto writes the keep mask [out, in] of a matrix, good until the next call, and, where the metric has them, new weights.
+func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *inputStats) (order []int32, err error) {
+	if c.keep, err = w.keepFor(c.in.W); err != nil {
+		return nil, err
+	}
+	switch m := w.o.Metric; {
+	case m.sweeps && !c.in.lacks(m.Needs) && (c.plan.pattern.Structured() || c.plan.group == Strip):
+		err = w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.sums[l.Name], true) })
+		if w.o.Update.Name != SparseGPTUpdate {
+			c.after, c.t.Loss = kernels.Mat{}, 0
+		}
+	case w.o.Permutation != Identity && c.plan.pattern.Structured():
+		if order, err = w.permuted(ctx, c); err == nil && w.o.Events.Order != nil {
+			w.o.Events.Order(l.Name, order)
+		}
+	default:
+		err = w.choose(c)
+	}
+	return order, err
+}
+
+func (w *walk) keepFor(m kernels.Mat) (kernels.Mat, error) {
+	if w.keep == nil || w.keep.Len < m.Len() {
+		if w.keep != nil {
+			w.keep.Free()
+		}
+		var err error
+		if w.keep, err = w.dev.Alloc(kernels.U8, m.Len()); err != nil {
+			return kernels.Mat{}, err
+		}
+	}
+	return kernels.MatOf(w.keep, m.Rows, m.Cols), nil
+}
+
+// choose scores a matrix and selects.
+func (w *walk) choose(c *change) error {
+	if w.streams(c) {
+		if err := w.stream(c); err != nil {
+			return err
+		}
+		return c.plan.check(w.ops, c.keep)
+	}
+	score, err := w.score(w.o.Metric, c.in)
+	defer freeScore(score, c.in.W)
+	if err != nil {
+		return err
+	}
+	if c.plan.group == Share && !c.plan.pattern.Structured() {
+		return w.share(c, score)
+	}
+	c.plan.mask(w.ops, c.keep, score)
+	return errors.Join(w.ops.Sync(), c.plan.check(w.ops, c.keep))
+}
+
+// score asks a metric, or takes |W| where its statistics are missing.
+func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
+	if in.lacks(m.Needs) {
+		return kernels.Score{X: in.W}, nil
+	}
+	score, err := m.Score(in)
+	if err != nil {
+		return score, fmt.Errorf("metric %s: %w", m.Name, err)
+	}
+	if score.X.Buf != in.W.Buf {
+		if at := w.ops.NonFinite(score.X); at >= 0 {
+			return score, fmt.Errorf("metric %s: the score of output %d, input %d is %w",
+				m.Name, at/score.X.Cols, at%score.X.Cols, ErrNonFinite)
+		}
+	}
+	return score, nil
+}
+
+// streams tells whether a formula can be computed and selected from a few rows at a time.
+func (w *walk) streams(c *change) bool {
+	rows := c.plan.pattern.Structured() || c.plan.group == Row
+	return w.o.Metric.program != nil && rows && w.dev.Info().Host && !c.in.lacks(w.o.Metric.Needs)
+}
+
+// stream scores and selects rows while they are in the cache.
+func (w *walk) stream(c *change) error {
+	p := w.o.Metric.program
+	t, err := terminals(c.in, p)
+	if err != nil {
+		return err
+	}
+	var scorer *gp.Scorer
+	if scorer, err = p.Scorer(t, execution(c.in)); err != nil {
+		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))
+	}
+	first, constant := float32(0), true
+	err = scorer.Each(0, func(row int, s kernels.Mat) error {
+		if row == 0 {
+			first = s.RowF32(0)[0]
+		}
+		constant = constant && same(s, first)
+		c.plan.mask(w.ops, c.keep.RowRange(row, row+s.Rows), kernels.Score{X: s, Raw: true})
+		return w.ops.Sync()
+	})
+	if err == nil && constant {
+		err = fmt.Errorf("%w: all are %g", ErrConstant, first)
+	}
+	if err != nil {
+		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))
+	}
+	return nil
+}
+
+// freeScore frees what a metric allocated.
+func freeScore(s kernels.Score, w kernels.Mat) {
+	if !s.Col.IsZero() {
+		s.Col.Buf.Free()
+	}
+	if !s.X.IsZero() && s.X.Buf != w.Buf {
+		s.X.Buf.Free()
+	}
+}
+
+// selectHost selects from scores in host memory, sign included.
+func (w *walk) selectHost(p selection, mask, score kernels.Mat) error {
+	if w.dev.Info().Host {
+		if p.group == Share && !p.pattern.Structured() {
+			_, err := shareMask(mask, hostScoreOf(score, w.dev.Info().Threads), p.sparsity)
+			return err
+		}
+		p.mask(w.ops, mask, kernels.Score{X: score, Raw: true})
+		return w.ops.Sync()
+	}
+	s, err := onDevice(w.dev, score)
+	if err != nil {
+		return err
+	}
+	defer s.X.Buf.Free()
+	buf, err := w.dev.Alloc(kernels.U8, mask.Len())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	there := kernels.MatOf(buf, mask.Rows, mask.Cols)
+	p.mask(w.ops, there, s)
+	raw, err := hostBytes(w.dev, there)
+	if err != nil {
+		return err
+	}
+	for i := range mask.Rows {
+		copy(mask.RowU8(i), raw[i*mask.Cols:])
+	}
+	return nil
+}
+
+// permuted selects an N:M pattern in another order of the inputs, and gives the order.
+func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
+	p := c.plan.pattern
+	if c.in.W.Cols%p.M != 0 {
+		return nil, fmt.Errorf("%w: permutation %s: %d inputs are not a multiple of %d", ErrOptions, w.o.Permutation, c.in.W.Cols, p.M)
+	}
+	score, err := w.score(w.o.Metric, c.in)
+	defer freeScore(score, c.in.W)
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHostScore(w.dev, score)
+	if err != nil {
+		return nil, err
+	}
+	s := permute.Scores{Data: h.all(), Rows: h.rows, Cols: h.cols, Threads: h.threads}
+	order := s.Heuristic(p.M)
+	if w.o.Permutation == Assignment {
+		if err := s.Refine(ctx, order, p.N, p.M); err != nil {
+			return nil, err
+		}
+	}
+	plain := make([]int32, h.cols)
+	for j := range plain {
+		plain[j] = int32(j)
+	}
+	c.t.Order = &Order{Plain: s.Kept(plain, p.N, p.M), Permuted: s.Kept(order, p.N, p.M)}
+	moved := kernels.MatOf(kernels.NewHost(kernels.F32, h.rows*h.cols), h.rows, h.cols)
+	for i := range h.rows {
+		for at, j := range order {
+			moved.RowF32(i)[at] = s.Data[i*h.cols+int(j)]
+		}
+	}
+	mask := kernels.MatOf(kernels.NewHost(kernels.U8, h.rows*h.cols), h.rows, h.cols)
+	if err := w.selectHost(c.plan, mask, moved); err != nil {
+		return nil, err
+	}
+	return order, w.onHost(c, func(keep kernels.Mat) error {
+		for i := range h.rows {
+			for at, j := range order {
+				keep.RowU8(i)[j] = mask.RowU8(i)[at]
+			}
+		}
+		return nil
+	})
+}

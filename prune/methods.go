@@ -1,0 +1,83 @@
+package prune
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// WandaVariant is Wanda with every neuron losing the same share of its total score instead of the same number of weights.
+func WandaVariant() Metric {
+	m := Wanda()
+	m.Name, m.Group = "wanda-variant", Share
+	return m
+}
+
+// SparseGPT ranks by w²/[H⁻¹]_jj of the weights as they are once those to the left have been removed and the rest has been
+// updated, by default among 128 inputs of all neurons at a time (arXiv:2301.00774). It goes with Update SparseGPTUpdate,
+// which it implies; with another update the mask is that of the sweep and its weights are dropped.
+//
+// With rows or the layer as groups the mask is fixed beforehand, from the weights as they are.
+func SparseGPT() Metric {
+	return Metric{Name: "sparsegpt", Needs: Hessian, Group: Strip, sweeps: true, Score: func(in Inputs) (kernels.Score, error) {
+		u, err := in.Factor()
+		if err != nil {
+			return kernels.Score{}, err
+		}
+		col := make([]float32, u.Cols)
+		for j := range col {
+			col[j] = 1 / u.RowF32(j)[j]
+		}
+		return withColumns(in, col)
+	}}
+}
+
+// RIA ranks by (|W|/Σ_column|W| + |W|/Σ_row|W|)·s^¼: relative importance times the square root of an input's norm, by
+// default over the whole layer (ICLR 2024, "Plug-and-Play").
+func RIA() Metric {
+	return Metric{Name: "ria", Needs: SumSquares, Group: Layer, Score: riaScore}
+}
+
+func riaScore(in Inputs) (kernels.Score, error) {
+	w, err := hostF32(in.Device, in.W)
+	if err != nil {
+		return kernels.Score{}, err
+	}
+	columns := make([]float64, w.Cols)
+	for i := range w.Rows {
+		for j, v := range w.RowF32(i) {
+			columns[j] += math.Abs(float64(v))
+		}
+	}
+	act := make([]float32, w.Cols)
+	for j, s := range in.SumSquares {
+		act[j] = float32(math.Sqrt(math.Sqrt(float64(float32(s)))))
+		if math.IsInf(float64(act[j]), 0) {
+			return kernels.Score{}, fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
+		}
+	}
+	inParallel(in.Device.Info().Threads, w.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			relative(w.RowF32(i), columns, act)
+		}
+	})
+	return onDevice(in.Device, w)
+}
+
+// relative overwrites the weights of a row with their scores; a weight of 0 scores 0.
+func relative(row []float32, columns []float64, act []float32) {
+	total := 0.0
+	for _, v := range row {
+		total += math.Abs(float64(v))
+	}
+	sum := float32(total)
+	for j, v := range row {
+		if v == 0 {
+			row[j] = 0
+			continue
+		}
+		a := float32(math.Abs(float64(v)))
+		row[j] = (a/float32(columns[j]) + a/sum) * act[j]
+	}
+}

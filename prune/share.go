@@ -1,0 +1,113 @@
+package prune
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// share selects by shares of the rows' scores.
+func (w *walk) share(c *change, score kernels.Score) error {
+	h, err := newHostScore(w.dev, score)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.onHost(c, func(keep kernels.Mat) (err error) {
+		c.t.Alpha, err = shareMask(keep, h, c.plan.sparsity)
+		return err
+	}), w.ops.Sync())
+}
+
+// shareRows are the scores of a matrix with those of every row sorted and summed up.
+type shareRows struct {
+	h      hostScore
+	sorted []float32
+	totals []float64
+	cuts   []float32 // the highest score of every row that goes; -1: none
+	gone   []int
+}
+
+// shareMask writes the keep mask that takes from every row the lowest scores that make up no more than a share alpha of its
+// total, and what equals the highest of them. alpha is found by bisection from 0.4 on [0, 0.8], until the matrix loses
+// its sparsity within 0.001 or the interval is shorter than that: Wanda's appendix. A row whose lowest score is more
+// than the share of its total loses nothing.
+func shareMask(keep kernels.Mat, h hostScore, sparsity float64) (alpha float64, err error) {
+	s := &shareRows{h: h, sorted: h.all(), totals: make([]float64, h.rows), cuts: make([]float32, h.rows), gone: make([]int, h.rows)}
+	for i := range h.rows {
+		row := s.sorted[i*h.cols : (i+1)*h.cols]
+		slices.Sort(row)
+		if len(row) > 0 && row[0] < 0 {
+			return 0, fmt.Errorf("%w: group %s with a score of %g in row %d; it needs scores of 0 or more", ErrOptions, Share, row[0], i)
+		}
+		for _, v := range row {
+			s.totals[i] += float64(v)
+		}
+	}
+	if sparsity > 0 {
+		alpha = s.bisect(sparsity)
+	} else {
+		for i := range s.cuts {
+			s.cuts[i] = -1
+		}
+	}
+	inParallel(h.threads, h.rows, func(lo, hi int) {
+		buf := make([]float32, h.cols)
+		for i := lo; i < hi; i++ {
+			mask := keep.RowU8(i)
+			for j, v := range h.row(buf, i) {
+				mask[j] = 1
+				if v <= s.cuts[i] {
+					mask[j] = 0
+				}
+			}
+		}
+	})
+	return alpha, nil
+}
+
+func (s *shareRows) bisect(sparsity float64) float64 {
+	alpha, lo, hi := 0.4, 0.0, 0.8
+	for {
+		got := s.cut(alpha)
+		if math.Abs(got-sparsity) <= 0.001 || hi-lo < 0.001 {
+			return alpha
+		}
+		if got > sparsity {
+			alpha, hi = (alpha+lo)/2, alpha
+		} else {
+			alpha, lo = (alpha+hi)/2, alpha
+		}
+	}
+}
+
+// cut finds what goes of every row for a share, and returns the sparsity.
+func (s *shareRows) cut(alpha float64) float64 {
+	inParallel(s.h.threads, s.h.rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			row := s.sorted[i*s.h.cols : (i+1)*s.h.cols]
+			limit, sum, c := s.totals[i]*alpha, 0.0, 0
+			for c < len(row) {
+				if sum += float64(row[c]); sum > limit {
+					break
+				}
+				c++
+			}
+			s.cuts[i] = -1
+			if c > 0 {
+				s.cuts[i] = row[c-1]
+				for c < len(row) && row[c] == row[c-1] {
+					c++
+				}
+			}
+			s.gone[i] = c
+		}
+	})
+	total := 0
+	for _, n := range s.gone {
+		total += n
+	}
+	return float64(total) / float64(s.h.rows*s.h.cols)
+}

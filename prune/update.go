@@ -1,0 +1,276 @@
+package prune
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/prune/internal/admm"
+	"github.com/modelcompress/compress/prune/internal/dsnot"
+	"github.com/modelcompress/compress/prune/internal/sweep"
+)
+
+// Update says what happens to a matrix besides that weights go. The zero Update is none.
+type Update struct {
+	Name string `json:"name"` // NoUpdate, SparseGPTUpdate, DSnoT or ADMM; empty: none, or what the metric implies
+
+	// Damping is the share of the mean of the Hessian's diagonal that is added to it. 0 means 0.01 for SparseGPTUpdate and for
+	// metrics that use the Hessian, where it grows tenfold, up to 1, until the Hessian can be factored, and 0.1 for ADMM.
+	Damping float64 `json:"damping,omitempty"`
+	// Width is how many columns SparseGPT chooses together; 0 means 128. It counts for metric SparseGPT alone.
+	Width int `json:"width,omitempty"`
+
+	Steps     int `json:"steps,omitempty"`      // ADMM: alternations; 0 means 20
+	MaskSteps int `json:"mask_steps,omitempty"` // ADMM: of these, how many choose the mask anew; 0: the metric's mask stays
+	Polish    int `json:"polish,omitempty"`     // ADMM: conjugate-gradient steps at the end; 0 means 10
+
+	Cycles    int     `json:"cycles,omitempty"`    // DSnoT: exchanges of a row at most; 0 means 50
+	Threshold float64 `json:"threshold,omitempty"` // DSnoT: change of an output that is left alone; 0 means 0.1
+	SameSign  bool    `json:"same_sign,omitempty"` // DSnoT: never let that change cross zero; with patterns always so
+	Strict    bool    `json:"strict,omitempty"`    // DSnoT: end a row's exchange where what would go makes it worse; the published code goes on
+	MLP       bool    `json:"mlp,omitempty"`       // DSnoT: refine the MLP's matrices too, not only attention's
+}
+
+// The names of updates.
+const (
+	NoUpdate        = "none"
+	SparseGPTUpdate = "sparsegpt" // what stays makes up for what goes, column by column: optimal brain surgeon
+	DSnoT           = "dsnot"     // the mask is refined, weights stay (arXiv:2310.08915)
+	ADMM            = "admm"      // least squares over what stays
+)
+
+var updates = []string{NoUpdate, SparseGPTUpdate, DSnoT, ADMM}
+
+func (u *Update) setDefaults(m Metric) {
+	if u.Name == "" {
+		u.Name = NoUpdate
+		if m.sweeps {
+			u.Name = SparseGPTUpdate
+		}
+	}
+	orInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	switch {
+	case u.Name == ADMM:
+		orInt(&u.Steps, 20)
+		orInt(&u.Polish, 10)
+	case u.Name == DSnoT:
+		orInt(&u.Cycles, 50)
+		if u.Threshold == 0 {
+			u.Threshold = 0.1
+		}
+	}
+	if m.sweeps {
+		orInt(&u.Width, sweep.Width)
+	}
+	if u.Damping == 0 && (u.Name == SparseGPTUpdate || u.Name == ADMM || m.Needs&Hessian != 0) {
+		u.Damping = linalg.DefaultDamping
+		if u.Name == ADMM && m.Needs&Hessian == 0 {
+			u.Damping = 0.1
+		}
+	}
+}
+
+func (u Update) needs() Stats {
+	switch u.Name {
+	case SparseGPTUpdate, ADMM:
+		return Hessian
+	case DSnoT:
+		return SumSquares | Sums | Variances
+	}
+	return 0
+}
+
+func (u Update) validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: update %s: %s", ErrOptions, u.Name, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case u.Name != "" && !slices.Contains(updates, u.Name):
+		return fmt.Errorf("update %q: %w; known: %s", u.Name, ErrUnknown, listed(updates))
+	case !(u.Damping >= 0 && u.Damping <= linalg.MaxDamping):
+		return bad("damping %g; want 0 to %g", u.Damping, linalg.MaxDamping)
+	case u.Width < 0 || u.Steps < 0 || u.MaskSteps < 0 || u.Polish < 0 || u.Cycles < 0 || !(u.Threshold >= 0):
+		return bad("a negative number, or none")
+	case u.MaskSteps > 0 && u.MaskSteps > max(u.Steps, 20*(1-min(u.Steps, 1))):
+		return bad("%d of %d steps choose the mask", u.MaskSteps, u.Steps)
+	case u.Name != ADMM && u.Steps+u.MaskSteps+u.Polish > 0:
+		return bad("steps, mask steps and polish belong to update %s", ADMM)
+	case u.Name != DSnoT && (u.Cycles > 0 || u.Threshold > 0 || u.SameSign || u.Strict || u.MLP):
+		return bad("cycles, threshold, same sign, strict and mlp belong to update %s", DSnoT)
+	}
+	return nil
+}
+
+// attention are the roles that DSnoT refines by default.
+var attention = []arch.Role{arch.Q, arch.K, arch.V, arch.QKV, arch.O}
+
+// change is a matrix on its way: its mask [out, in] on the device, and its new weights, if they change.
+type change struct {
+	in    Inputs
+	plan  selection
+	keep  kernels.Mat
+	after kernels.Mat // F32 [out, in] in host memory; zero: the weights stay
+	t     Tensor      // what is to be reported
+}
+
+// update changes the mask or the weights of a matrix.
+func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *inputStats) error {
+	if c.in.lacks(w.o.Update.needs()) {
+		return nil
+	}
+	switch u := w.o.Update; u.Name {
+	case SparseGPTUpdate:
+		if c.after.IsZero() {
+			return w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.sums[l.Name], false) })
+		}
+	case ADMM:
+		return w.onHost(c, func(keep kernels.Mat) error { return w.leastSquares(ctx, l, c, keep, stats) })
+	case DSnoT:
+		if u.MLP || slices.Contains(attention, l.Role) {
+			return w.onHost(c, func(keep kernels.Mat) error { return w.refine(c, keep) })
+		}
+	}
+	return nil
+}
+
+// onHost lets f read and change the mask in host memory.
+func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
+	if w.dev.Info().Host {
+		defer c.keep.Buf.Changed()
+		return f(c.keep)
+	}
+	raw, err := hostBytes(w.dev, c.keep)
+	if err != nil {
+		return err
+	}
+	buf, err := kernels.Wrap(kernels.U8, raw)
+	if err != nil {
+		return err
+	}
+	if err := f(kernels.MatOf(buf, c.keep.Rows, c.keep.Cols)); err != nil {
+		return err
+	}
+	return w.dev.Upload(c.keep.Buf, c.keep.Off, raw)
+}
+
+// multiply adds x·w to dst, all in host memory: on the device, if that is the host.
+func (w *walk) multiply(dst, x, y kernels.Mat) {
+	if w.dev.Info().Host {
+		w.ops.MatMulNN(dst, x, y, kernels.MatMul{Accumulate: true})
+		return
+	}
+	sum := linalg.FromMat(dst)
+	linalg.Solver{}.Mul(sum, linalg.FromMat(x), linalg.FromMat(y), linalg.Product{Accumulate: true})
+	sum.ToF32(dst)
+}
+
+// sweep runs SparseGPT over a matrix; choose lets it write the mask.
+func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inputSum, choose bool) error {
+	u, err := c.in.Factor()
+	if err != nil {
+		return err
+	}
+	if c.after, err = hostF32(w.dev, c.in.W); err != nil {
+		return err
+	}
+	for i := range c.after.Rows {
+		for _, j := range a.dead { // an input that is always 0
+			c.after.RowF32(i)[j] = 0
+		}
+	}
+	job := sweep.Job{
+		W: c.after, U: u, Mask: keep, Width: w.o.Update.Width, Threads: w.dev.Info().Threads, Mul: w.multiply,
+		Stop: func(int, int) error { return ctx.Err() },
+	}
+	if choose && c.plan.pattern.Structured() {
+		job.N, job.M = c.plan.pattern.N, c.plan.pattern.M
+	} else if choose {
+		job.Choose = func(mask, score kernels.Mat) error {
+			return w.selectHost(selection{group: Layer, sparsity: c.plan.sparsity}, mask, score)
+		}
+	}
+	if c.t.Loss, err = job.Run(); err != nil {
+		return err
+	}
+	c.dropDead(keep, a)
+	c.t.Damping = &a.damping
+	return nil
+}
+
+// dropDead clears the mask of inputs that are always 0, whose weights are gone.
+func (c *change) dropDead(keep kernels.Mat, a *inputSum) {
+	c.t.Dead = len(a.dead)
+	for i := range keep.Rows {
+		for _, j := range a.dead {
+			keep.RowU8(i)[j] = 0
+		}
+	}
+}
+
+// leastSquares runs ADMM over a matrix.
+func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *inputStats) error {
+	a := stats.sums[l.Name]
+	h, err := stats.hessianOf(a, l)
+	if err != nil {
+		return err
+	}
+	if c.after, err = hostF32(w.dev, c.in.W); err != nil {
+		return err
+	}
+	u := w.o.Update
+	err = admm.Job{
+		W: c.after, H: h, Mask: keep, Ridge: u.Damping, Rho: 1, Steps: u.Steps, Rechose: u.MaskSteps, Polish: u.Polish,
+		Mul: w.multiply, Threads: w.dev.Info().Threads,
+		Stop: func(int, int) error { return ctx.Err() },
+		Choose: func(mask, score kernels.Mat) error {
+			return w.selectHost(c.plan, mask, score)
+		},
+	}.Run()
+	if err != nil {
+		return err
+	}
+	for i := range c.after.Rows {
+		for _, j := range a.dead {
+			c.after.RowF32(i)[j] = 0
+		}
+	}
+	c.dropDead(keep, a)
+	return nil
+}
+
+// refine runs DSnoT over a matrix.
+func (w *walk) refine(c *change, keep kernels.Mat) error {
+	x, err := hostF32(w.dev, c.in.W)
+	if err != nil {
+		return err
+	}
+	norm := make([]float32, x.Cols)
+	for j, s := range c.in.SumSquares {
+		norm[j] = root(s)
+	}
+	u := w.o.Update
+	o := dsnot.Options{Cycles: u.Cycles, Threshold: u.Threshold, SameSign: u.SameSign, Strict: u.Strict, M: c.plan.pattern.M}
+	swaps := make([]int64, x.Rows)
+	inParallel(w.dev.Info().Threads, x.Rows, func(lo, hi int) {
+		score := make([]float32, x.Cols)
+		for i := lo; i < hi; i++ {
+			row := x.RowF32(i)
+			for j, v := range row {
+				score[j] = max(v, -v) * norm[j]
+			}
+			swaps[i] = int64(dsnot.Row{W: row, Score: score, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep.RowU8(i)}.Refine(o))
+		}
+	})
+	for _, n := range swaps {
+		c.t.Swaps += n
+	}
+	return nil
+}
