@@ -161,7 +161,7 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	if m.head == m.embed {
 		g = b.table
 	}
-	b.addOuter(g, dlogits, in)
+	b.addOuter(g, dlogits, in, m.head)
 	if g := b.grad(m.headBias); !g.IsZero() {
 		b.ops.ColSum(g, dlogits)
 	}
@@ -175,7 +175,7 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	} else {
 		din := b.headMat(headGradIn, len(rows), in.Cols)
 		b.ops.MatMulNN(din, dlogits, m.head.Value, o)
-		b.addOuter(b.grad(m.embedOut), din, normed)
+		b.addOuter(b.grad(m.embedOut), din, normed, m.embedOut)
 		b.ops.MatMulNN(dnormed, din, m.embedOut.Value, o)
 	}
 	d := dnormed
@@ -192,10 +192,10 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	return nil
 }
 
-// addOuter adds dyᵀ·x to a gradient that is wanted.
-func (b *backward) addOuter(g, dy, x kernels.Mat) {
+// addOuter adds dyᵀ·x to the gradient of p, if that is wanted.
+func (b *backward) addOuter(g, dy, x kernels.Mat, p *param) {
 	if !g.IsZero() {
-		b.ops.MatMulTN(g, dy, x, kernels.MatMul{Accumulate: true, Precision: b.m.opts.Precision})
+		b.Outer(g, dy, x, &p.Weight, true)
 	}
 }
 

@@ -383,7 +383,7 @@ func (b *backward) tables() error {
 		}
 		if g := b.grad(m.embedIn); !g.IsZero() {
 			b.ops.Gather(t, m.embed.Value, b.ids, m.config.EmbedScale)
-			b.ops.MatMulTN(g, d, t, kernels.MatMul{Precision: m.opts.Precision})
+			b.Outer(g, d, t, &m.embedIn.Weight, false)
 		}
 		b.ops.MatMulNN(t, d, m.embedIn.Value, kernels.MatMul{Precision: m.opts.Precision})
 		d = t

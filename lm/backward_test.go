@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
@@ -642,5 +645,76 @@ func TestGradientsOfNothing(t *testing.T) {
 				t.Errorf("%s is not zero", name)
 			}
 		}
+	}
+}
+
+// accountant is a device that knows how much memory is in use.
+type accountant struct {
+	kernels.Device
+	live []*kernels.Buffer
+	size []int
+	peak int
+}
+
+func (a *accountant) Alloc(d kernels.DType, n int) (*kernels.Buffer, error) {
+	b, err := a.Device.Alloc(d, n)
+	if err != nil {
+		return nil, err
+	}
+	a.live, a.size = append(a.live, b), append(a.size, n*d.Size())
+	total := 0
+	for i, b := range a.live {
+		if b.Len > 0 { // not freed
+			total += a.size[i]
+		}
+	}
+	a.peak = max(a.peak, total)
+	return b, nil
+}
+
+// More blocks cost their inputs and nothing else, and a wanted gradient its block's.
+func TestBackwardMemory(t *testing.T) {
+	ids := tokens(20, 37, 40, 24)
+	peak := func(layers int, want func(string) bool) int {
+		config := maps.Clone(tiny()["llama"])
+		config["num_hidden_layers"] = layers
+		dev := &accountant{Device: cpuDevice(t, 2)}
+		m := load(t, recipe{config: config}.write(t, t.TempDir()), dev, Options{})
+		h := &Hooks{WeightGrad: func(string, kernels.Mat) error { return nil }}
+		if _, err := m.Backward(context.Background(), ids, BackwardOptions{Hooks: h, Want: want}); err != nil {
+			t.Fatal(err)
+		}
+		return dev.peak
+	}
+	all, input := func(string) bool { return true }, 64*24*4
+	if more := peak(12, all) - peak(6, all); more != 6*input {
+		t.Errorf("6 more blocks take %d bytes, their inputs %d", more, 6*input)
+	}
+	last := peak(12, func(name string) bool { return strings.Contains(name, "layers.11.") })
+	if saved := peak(12, all) - last; saved < 10*input {
+		t.Errorf("gradients of the last block alone save %d bytes", saved)
+	}
+}
+
+// Two passes at a time give what one gives.
+func TestConcurrentBackward(t *testing.T) {
+	m := load(t, recipe{config: tiny()["qwen2-moe"], seed: 29}.write(t, t.TempDir()), cpuDevice(t, 2), Options{Stream: true})
+	want, _ := gradients(t, m, tokens(21, 37, 9, 5), BackwardOptions{})
+	var g errgroup.Group
+	for range 4 {
+		g.Go(func() error {
+			_, err := m.Backward(context.Background(), tokens(21, 37, 9, 5), BackwardOptions{Hooks: &Hooks{
+				WeightGrad: func(name string, x kernels.Mat) error {
+					if !slices.Equal(values(x), want[name]) {
+						return fmt.Errorf("%s differs", name)
+					}
+					return nil
+				},
+			}})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -16,7 +16,7 @@
 // # Running
 //
 // Several sequences run as one matrix of rows, one after another, without padding ([Hidden]). [Model.Forward] runs the
-// whole model; [Model.Embed], [Model.RunBlock], [Model.Loss] and [Model.Logits] are its pieces. Results do not
-// depend on the number of threads. A Model may run from several goroutines at once as long as none changes a
+// whole model; [Model.Embed], [Model.RunBlock], [Model.Loss] and [Model.Logits] are its pieces. [Model.Backward] adds gradients, of
+// what is asked for and delivered as they come; [Model.BackwardBlock] stays inside one block. Results do not depend on the number of threads. A Model may run from several goroutines at once as long as none changes a
 // parameter, attaches a [Delta] or saves.
 package lm

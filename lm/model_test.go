@@ -450,32 +450,12 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// Learned positions end a text; the limits cut the distribution where they say.
+// Learned positions end a text.
 func TestGenerateLimits(t *testing.T) {
 	m := load(t, recipe{config: tiny()["gpt2"]}.write(t, t.TempDir()), cpu.New(cpu.Options{}), Options{})
 	out, err := m.Generate(ctx, []int32{1, 2, 3}, GenerateOptions{MaxTokens: 100})
 	if err != nil || len(out) != 62 { // the last token needs no position
 		t.Errorf("%d tokens (%v)", len(out), err)
-	}
-	logits := []float32{1, 3, 2, 3, -1}
-	counts := map[int32]int{}
-	for seed := range uint64(400) {
-		s := sampler{o: GenerateOptions{Temperature: 1, TopP: 0.85, Seed: seed}}
-		id, err := s.next(logits, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		counts[id]++
-	}
-	// p = .40 .40 .15 .05 in the order 1, 3, 2, 0: the first three reach 0.85
-	if counts[0]+counts[4] != 0 || counts[1] < 120 || counts[3] < 120 || counts[2] < 20 {
-		t.Errorf("%v", counts)
-	}
-	if _, err := (&sampler{}).next([]float32{1, float32(math.NaN())}, 1); err != nil {
-		t.Errorf("a NaN that is not the largest: %v", err)
-	}
-	if _, err := (&sampler{}).next([]float32{float32(math.NaN())}, 1); !errors.Is(err, ErrNonFinite) {
-		t.Errorf("only NaN: %v", err)
 	}
 }
 
@@ -537,14 +517,14 @@ func TestBadCheckpoint(t *testing.T) {
 		is     error
 		says   string
 	}{
-		"inner size":  {recipe{config: base}, with("intermediate_size", 24), ErrShape, "model.safetensors: model.layers.0.mlp.gate_proj.weight: shape disagrees with the configuration: shape [20 24], but config.json gives [24 24] (intermediate_size)"},
+		"inner size":  {recipe{config: base}, with("intermediate_size", 24), ErrShape, "model.safetensors: tensor \"model.layers.0.mlp.gate_proj.weight\": shape disagrees with the configuration: shape [20 24], but config.json gives [24 24] (intermediate_size)"},
 		"vocabulary":  {recipe{config: base}, with("vocab_size", 40), ErrShape, "shape [37 24], but config.json gives [40 24] (vocab_size)"},
 		"heads":       {recipe{config: base}, with("num_key_value_heads", 4), ErrShape, "(num_key_value_heads, head_dim, hidden_size)"},
 		"layers":      {recipe{config: base}, with("num_hidden_layers", 4), ErrMissingTensor, "of a llama with 4 layers: model.layers.3.input_layernorm.weight"},
 		"many layers": {recipe{config: base}, with("num_hidden_layers", 9999), ErrMissingTensor, "(9999 layers) asks for at least"},
 		"fewer":       {recipe{config: base}, with("num_hidden_layers", 2), ErrExtraTensor, "a llama does not have these 16: model.layers.2."},
 		"biases":      {recipe{config: base}, with("attention_bias", false), ErrExtraTensor, "these 12: model.layers.0.self_attn.q_proj.bias"},
-		"tied":        {recipe{config: base}, with("tie_word_embeddings", true), ErrExtraTensor, "lm_head.weight: tensor is not part of the model: it differs from model.embed_tokens.weight"},
+		"tied":        {recipe{config: base}, with("tie_word_embeddings", true), ErrExtraTensor, "tensor \"lm_head.weight\": tensor is not part of the model: it differs from model.embed_tokens.weight"},
 		"untied":      {recipe{config: with("tie_word_embeddings", true)}, base, ErrMissingTensor, "lm_head.weight (where the head is the token table, config.json says tie_word_embeddings: true)"},
 		"type":        {recipe{config: with("num_hidden_layers", 1), extra: []safetensors.Info{{Name: "x", DType: safetensors.I64, Shape: []int64{2}}}}, with("num_hidden_layers", 1), ErrExtraTensor, "these 1: x"},
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/internal/sample"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -139,6 +140,9 @@ func (r recipe) data(info safetensors.Info, index uint64) []byte {
 	}
 	return out
 }
+
+// uniform is a number in [0, 1).
+func uniform(seed, counter uint64) float64 { return sample.Uniform(seed, counter) }
 
 // tokens draws sequences of ids.
 func tokens(seed uint64, vocab int, lens ...int) [][]int32 {

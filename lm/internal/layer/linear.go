@@ -76,7 +76,11 @@ func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) {
 // parameters where they are wanted, and that of x in dx, or added to it, unless dx is absent.
 func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool) error {
 	if g := p.grad(l.W); !g.IsZero() {
-		p.outer(g, dy, x, l.Transposed)
+		if l.Transposed {
+			p.Outer(g, x, dy, l.W, false)
+		} else {
+			p.Outer(g, dy, x, l.W, false)
+		}
 	}
 	if g := p.grad(l.B); !g.IsZero() {
 		p.ops.ColSum(g, dy)
@@ -92,14 +96,13 @@ func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool)
 	return p.deltasBackward(dx, dy, x, l)
 }
 
-// outer computes the gradient of a matrix: dyᵀ·x, or xᵀ·dy for one that is stored [in, out].
-func (p *Pass) outer(g, dy, x kernels.Mat, transposed bool) {
-	o := kernels.MatMul{Precision: p.Precision}
-	if transposed {
-		p.ops.MatMulTN(g, x, dy, o)
-	} else {
-		p.ops.MatMulTN(g, dy, x, o)
+// Outer computes the gradient aᵀ·b of the matrix w, or adds it to g. Only for a BF16 matrix may factors be rounded.
+func (p *Pass) Outer(g, a, b kernels.Mat, w *Weight, accumulate bool) {
+	o := kernels.MatMul{Accumulate: accumulate}
+	if w.Value.DType() == kernels.BF16 {
+		o.Precision = p.Precision
 	}
+	p.ops.MatMulTN(g, a, b, o)
 }
 
 // deltasBackward lets the deltas add to dx and to their own gradients.

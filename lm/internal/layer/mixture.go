@@ -180,7 +180,7 @@ func weightsBackward(d, probs, dweights []float32, top []int, norm bool) {
 // matrixBackward computes the gradients of a router's matrix, and adds that of what it sees.
 func (p *Pass) matrixBackward(w *Weight, dlogits kernels.Mat, m *mixing) {
 	if g := p.grad(w); !g.IsZero() {
-		p.ops.MatMulTN(g, dlogits, m.h, kernels.MatMul{})
+		p.ops.MatMulTN(g, dlogits, m.h, kernels.MatMul{}) // routers are never rounded
 	}
 	if !m.dh.IsZero() {
 		p.ops.MatMulNN(m.dh, dlogits, w.Value, kernels.MatMul{Accumulate: true})
