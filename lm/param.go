@@ -213,5 +213,5 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 
 // tensorError names the file and the tensor of a failure.
 func (m *Model) tensorError(name string, err error) error {
-	return fmt.Errorf("%s: %s: %w", tensors{m}.File(name), name, err)
+	return fmt.Errorf("%s: tensor %q: %w", tensors{m}.File(name), name, err)
 }

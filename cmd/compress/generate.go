@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -91,6 +92,9 @@ func generate(j *job, path string, o generateFlags) (any, error) {
 	fmt.Fprintln(j.out(), s.rest())
 	if err != nil {
 		return nil, err
+	}
+	if stop := m.StopTokens(); len(ids) < o.o.MaxTokens && (len(ids) == 0 || !slices.Contains(stop, ids[len(ids)-1])) {
+		j.note("ended after %d tokens: the model has %d positions", len(ids), m.Config().MaxPositions)
 	}
 	return generateReport{
 		Prompt: o.prompt, Text: s.text(), PromptIDs: prompt, IDs: ids,

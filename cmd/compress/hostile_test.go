@@ -39,13 +39,16 @@ func hostile(ts *testscript.TestScript, _ bool, args []string) {
 			norm.Shape = []int64{97}
 			e["model.norm.weight"] = norm
 		})
-	case "nan", "inf":
+	case "nan", "inf", "nan-embed":
 		f, err := safetensors.Open(path)
 		ts.Check(err)
 		info, _ := f.Info("model.layers.1.mlp.down_proj.weight")
+		if args[0] == "nan-embed" {
+			info, _ = f.Info("model.embed_tokens.weight")
+		}
 		ts.Check(f.Close())
 		value := float32(math.Inf(1))
-		if args[0] == "nan" {
+		if args[0] != "inf" {
 			value = float32(math.NaN())
 		}
 		at := info.Offset + 2*(3*info.Shape[1]+5)

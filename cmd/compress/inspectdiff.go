@@ -38,6 +38,9 @@ func printDiff(j *job, r *checkpoint.Diff) {
 	t := &report.Table{Columns: report.Columns("tensor", "changed %|%.2f", "largest", "relative", "form")}
 	for _, d := range r.Tensors {
 		row := []any{d.Name, 100 * float64(d.Changed) / float64(max(d.Elements, 1)), nil, nil, d.Form}
+		if !d.Compared {
+			row[1] = "other shape"
+		}
 		if d.MaxAbs != nil {
 			row[2], row[3] = *d.MaxAbs, *d.Relative
 		}
@@ -51,7 +54,7 @@ func printDiff(j *job, r *checkpoint.Diff) {
 		list []string
 	}{{r.A, r.OnlyA}, {r.B, r.OnlyB}} {
 		for _, name := range side.list {
-			fmt.Fprintf(j.out(), "only in %s: %s\n", side.name, name)
+			fmt.Fprintf(j.out(), "only in %s: %s\n", side.name, printable(name))
 		}
 	}
 	fmt.Fprintf(j.out(), "%d of %d tensors are equal\n", r.Same, r.Same+len(r.OnlyA)+differing(r.Tensors))

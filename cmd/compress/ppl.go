@@ -52,6 +52,7 @@ type pplReport struct {
 	Windows    int            `json:"windows"`
 	Tokens     int64          `json:"tokens"` // predicted
 	Data       corpus.Windows `json:"data"`
+	Notes      []string       `json:"notes,omitempty"`
 }
 
 // check looks at the ranges of the flags.
@@ -90,6 +91,10 @@ func ppl(j *job, path string, o pplFlags) (any, error) {
 		return nil, err
 	}
 	r.Convention, r.Stride = o.convention, o.cut.Stride
+	if text := beyond(m, w.SeqLen); text != "" {
+		r.Notes = append(r.Notes, text)
+		j.note("%s", text)
+	}
 	t := &report.Table{Columns: report.Columns("perplexity|%.4f", "± |%.4f", "nll|%.6f", "seqlen", "tokens", "windows", "convention")}
 	t.Add(r.Perplexity, orNone(r.Stderr), r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
 	printTable(j.out(), t)
@@ -120,6 +125,14 @@ func defaultLength(m *lm.Model) int {
 		return min(p, 2048)
 	}
 	return 2048
+}
+
+// beyond says that windows are longer than a model was made for; "" if they are not.
+func beyond(m *lm.Model, seqlen int) string {
+	if p := m.Config().MaxPositions; p > 0 && seqlen > p {
+		return fmt.Sprintf("windows of %d tokens are longer than the %d positions of the model's configuration", seqlen, p)
+	}
+	return ""
 }
 
 // batchTokens is about how many tokens are run at a time.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
@@ -23,6 +24,12 @@ func (p *pruning) allow() func(dir string) error {
 func (p *pruning) remarks(r *pruneReport) error {
 	if p.flags.calib != "" && !p.flags.measures(p.opts.Metric) {
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.calib, p.opts.Metric.Name))
+	}
+	if text := beyond(p.model, p.calib.SeqLen); text != "" {
+		r.Notes = append(r.Notes, text)
+	}
+	if left := checkpoint.NotCopied(p.model.Path(), p.dense); len(left) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
 	}
 	pruned := map[string]bool{}
 	for i := range r.Tensors {

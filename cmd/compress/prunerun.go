@@ -57,6 +57,9 @@ func pruneInto(j *job, path string, o pruneFlags, opts prune.Options) (*pruneRep
 	if err != nil {
 		return nil, err
 	}
+	if err := fits(m, calib); err != nil {
+		return nil, err
+	}
 	p := &pruning{job: j, flags: o, opts: opts, model: m, calib: calib, dense: o.out}
 	if err := p.begin(); err != nil {
 		return nil, err
@@ -97,7 +100,7 @@ type pruning struct {
 
 // begin opens the outputs, so that what is in the way is found before any work.
 func (p *pruning) begin() error {
-	fingerprint, err := prune.Fingerprint(p.model, p.calib, p.opts)
+	fingerprint, err := prune.Fingerprint(p.job.ctx, p.model, p.calib, p.opts)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func writeReport(j *job, paths []string, out string, overwrite bool) (any, error
 		return nil, err
 	}
 	if !j.quiet {
-		printTable(j.out(), side)
+		printTable(j.out(), pages.Upright(side))
 		fmt.Fprintf(j.out(), "written to %s\n", out)
 	}
 	return map[string]any{"out": out, "runs": side}, nil

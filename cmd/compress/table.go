@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
@@ -12,6 +14,16 @@ import (
 
 	"github.com/modelcompress/compress/internal/report"
 )
+
+// printable keeps names from files from steering the terminal: a text with control or format characters is quoted.
+func printable(text string) string {
+	for _, r := range text {
+		if !unicode.IsPrint(r) {
+			return strconv.Quote(text)
+		}
+	}
+	return text
+}
 
 // printTable writes a table for a terminal: figures flush right, headings underlined; colour only where it shows.
 func printTable(out io.Writer, t *report.Table) {
@@ -44,17 +56,17 @@ func printTable(out io.Writer, t *report.Table) {
 	for r := range t.Rows {
 		cells := make([]string, len(names))
 		for c := range cells {
-			cells[c] = t.Cell(r, c)
+			cells[c] = printable(t.Cell(r, c))
 		}
 		grid.Row(cells...)
 	}
 	if t.Title != "" {
-		fmt.Fprintln(w, head.Render(t.Title))
+		fmt.Fprintln(w, head.Render(printable(t.Title)))
 	}
 	for line := range strings.Lines(grid.Render()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
 	if t.Note != "" {
-		fmt.Fprintln(w, soft.Render(t.Note))
+		fmt.Fprintln(w, soft.Render(printable(t.Note)))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -16,6 +17,9 @@ import (
 // eachText calls do for every text of the flags; errors name file and line.
 func eachText(o tokenizeFlags, do func(string) error) error {
 	if o.file == "" {
+		if !utf8.ValidString(o.text) {
+			return errors.New("--text: not valid UTF-8")
+		}
 		return do(o.text)
 	}
 	in := os.Stdin
@@ -38,9 +42,9 @@ func eachText(o tokenizeFlags, do func(string) error) error {
 		}
 		text := strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 		if strings.HasSuffix(o.file, ".jsonl") {
-			text, err = jsonText(text)
-		} else {
-			err = nil
+			text, err = jsonText(text, o.decode)
+		} else if err = nil; !utf8.ValidString(text) {
+			err = errors.New("not valid UTF-8")
 		}
 		if err == nil {
 			err = do(text)
@@ -52,20 +56,29 @@ func eachText(o tokenizeFlags, do func(string) error) error {
 }
 
 // jsonText reads a JSON string, an object with "text", or (for --decode) an array of ids.
-func jsonText(line string) (string, error) {
-	var s string
-	if err := json.Unmarshal([]byte(line), &s); err == nil {
-		return s, nil
-	}
-	if strings.HasPrefix(line, "[") {
+func jsonText(line string, ids bool) (string, error) {
+	form := errors.New(`neither a JSON string nor an object with "text"`)
+	line = strings.TrimSpace(line)
+	switch {
+	case line == "":
+		return "", fmt.Errorf("a blank line: %w", form)
+	case !utf8.ValidString(line):
+		return "", errors.New("not valid UTF-8")
+	case ids && line[0] == '[':
 		return line, nil
+	case line[0] == '"':
+		var s string
+		err := json.Unmarshal([]byte(line), &s)
+		return s, err
+	case line[0] != '{':
+		return "", form
 	}
 	var object struct{ Text *string }
 	if err := json.Unmarshal([]byte(line), &object); err != nil {
 		return "", err
 	}
 	if object.Text == nil {
-		return "", errors.New(`neither a JSON string nor an object with "text"`)
+		return "", form
 	}
 	return *object.Text, nil
 }

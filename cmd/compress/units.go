@@ -46,11 +46,11 @@ func shardLimit(s string) (int64, error) {
 		size int64
 	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
 	for _, u := range units {
-		if digits, ok := strings.CutSuffix(s, u.name); ok {
-			if n, err := strconv.ParseFloat(digits, 64); err == nil && n > 0 && n*float64(u.size) < 1<<62 {
+		if digits, ok := strings.CutSuffix(strings.ToLower(s), strings.ToLower(u.name)); ok {
+			if n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64); err == nil && n > 0 && n*float64(u.size) < 1<<62 {
 				return int64(n * float64(u.size)), nil
 			}
 		}
 	}
-	return 0, usagef("--max-shard-size %q: want a number with KB, MB, GB, KiB, MiB or GiB, none or keep", s)
+	return 0, usagef("--max-shard-size %q: want a number with B, KB, MB, GB, KiB, MiB or GiB, none or keep", s)
 }

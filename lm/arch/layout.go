@@ -148,7 +148,7 @@ func (r *resolver) take(t *Tensor, l, expert int) error {
 		want[i] = r.c.Dim(d)
 	}
 	if !slices.Equal(want, have) {
-		return fmt.Errorf("%s: %s: %w: shape %v, but config.json gives %v (%s)",
+		return fmt.Errorf("%s: tensor %q: %w: shape %v, but config.json gives %v (%s)",
 			r.src.File(name), name, ErrShape, have, want, strings.Join(r.c.keysOf(t.Shape, want, have), ", "))
 	}
 	if !t.PerExpert() {

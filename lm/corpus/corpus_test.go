@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -369,7 +370,7 @@ func TestFaults(t *testing.T) {
 		{"stray.txt", "aaaaaaaaaaaaaaaaaaaaa\xffb", ErrUTF8, "byte 21"},
 		{"ids.json", "[[1,2],[3,999]]", ErrVocabulary, "row 1, column 1"},
 		{"float.json", "[[1.5]]", ErrIDs, "row 0, column 0"},
-		{"flat.json", "[1,2]", ErrRecord, "flat.json"},
+		{"flat.json", "[1,2]", ErrIDs, "flat.json"},
 		{"open.json", "[[1,2],[3", ErrIDs, "row 1"},
 		{"tail.json", "[[1]] 2", ErrIDs, "follows"},
 		{"none.json", "[[],[1]]", ErrIDs, "row 0 is empty"},
@@ -486,5 +487,16 @@ func TestCancel(t *testing.T) {
 	}
 	if _, err := Cut(done, path, byteTokenizer{}, CutOptions{SeqLen: 5}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Cut: %v", err)
+	}
+}
+
+// TestHugeWindows: sizes that overflow when they are multiplied are refused before anything is allocated.
+func TestHugeWindows(t *testing.T) {
+	for _, o := range []SampleOptions{
+		{Samples: math.MaxInt, SeqLen: 128}, {Samples: 128, SeqLen: math.MaxInt}, {Samples: math.MaxInt, SeqLen: math.MaxInt}, {Samples: 1 << 32, SeqLen: 1 << 32},
+	} {
+		if _, err := Sample(t.Context(), "none.txt", nil, o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%d windows of %d: %v, want ErrOptions", o.Samples, o.SeqLen, err)
+		}
 	}
 }

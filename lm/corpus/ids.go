@@ -149,11 +149,11 @@ func readTensor(r *bufio.Reader, vocab int, names []string) ([][]int32, error) {
 		return nil, err
 	}
 	if _, err := io.CopyN(io.Discard, r, t.Offsets[0]); err != nil {
-		return nil, fmt.Errorf("%w: tensor %s: %w", ErrIDs, name, noEOF(err))
+		return nil, fmt.Errorf("%w: tensor %q: %w", ErrIDs, name, noEOF(err))
 	}
 	rows, err := t.read(r, vocab)
 	if err != nil {
-		return nil, fmt.Errorf("tensor %s: %w", name, err)
+		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
 	return rows, nil
 }
@@ -167,7 +167,7 @@ func choose(header map[string]json.RawMessage, names []string) (string, tensor, 
 		}
 		var t tensor
 		if err := json.Unmarshal(raw, &t); err != nil {
-			return "", t, fmt.Errorf("%w: tensor %s: %w", ErrIDs, name, err)
+			return "", t, fmt.Errorf("%w: tensor %q: %w", ErrIDs, name, err)
 		}
 		return name, t, t.check(name)
 	}
@@ -184,19 +184,19 @@ func choose(header map[string]json.RawMessage, names []string) (string, tensor, 
 func (t tensor) check(name string) error {
 	width := t.width()
 	if width == 0 {
-		return fmt.Errorf("%w: tensor %s: %s; want I64 or I32", ErrIDs, name, t.DType)
+		return fmt.Errorf("%w: tensor %q: %s; want I64 or I32", ErrIDs, name, t.DType)
 	}
 	if len(t.Shape) == 1 {
 		t.Shape = []int64{1, t.Shape[0]}
 	}
 	if len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] < 1 {
-		return fmt.Errorf("%w: tensor %s: shape %v; want [windows, tokens]", ErrIDs, name, t.Shape)
+		return fmt.Errorf("%w: tensor %q: shape %v; want [windows, tokens]", ErrIDs, name, t.Shape)
 	}
 	if t.Shape[0] > maxTokens || t.Shape[1] > maxTokens || t.Shape[0]*t.Shape[1] > maxTokens {
-		return fmt.Errorf("%w: tensor %s: shape %v, more than %d ids", ErrTooLarge, name, t.Shape, maxTokens)
+		return fmt.Errorf("%w: tensor %q: shape %v, more than %d ids", ErrTooLarge, name, t.Shape, maxTokens)
 	}
 	if want := t.Shape[0] * t.Shape[1] * width; t.Offsets[0] < 0 || t.Offsets[1] < t.Offsets[0] || t.Offsets[1]-t.Offsets[0] != want {
-		return fmt.Errorf("%w: tensor %s: data_offsets %v do not fit shape %v", ErrIDs, name, t.Offsets, t.Shape)
+		return fmt.Errorf("%w: tensor %q: data_offsets %v do not fit shape %v", ErrIDs, name, t.Offsets, t.Shape)
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ func (c *comparer) compare(a, b safetensors.Source, x, y safetensors.Info) (Tens
 		t.Form = fmt.Sprintf("%s%v, %s%v", x.DType, x.Shape, y.DType, y.Shape)
 		return t, nil
 	}
+	t.Compared = true
 	if computeType[x.DType] == 0 || computeType[y.DType] == 0 {
 		return t, c.bits(a, b, x, y, &t)
 	}

@@ -21,6 +21,7 @@ type Diff struct {
 type TensorDiff struct {
 	Name     string   `json:"name"`
 	Form     string   `json:"form,omitempty"` // how types or shapes differ
+	Compared bool     `json:"compared"`       // false where the shapes differ
 	Changed  int64    `json:"changed"`        // elements
 	Elements int64    `json:"elements"`
 	MaxAbs   *float64 `json:"max_abs"`  // largest |a-b|; null where that is no number

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
@@ -35,8 +36,12 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 		if t.to != t.from {
 			var bad int
 			if p, bad = r.cast.run(p, t.from, t.to); bad >= 0 {
-				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: use --dtype bf16 or f32)",
-					r.src.Path(), t.name, row*t.cols+int64(bad), t.to)
+				wider := "bf16 or f32"
+				if t.to != safetensors.F16 {
+					wider = "f32"
+				}
+				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: use --dtype %s)",
+					filepath.Join(r.src.Path(), r.src.ShardOf(t.name)), t.name, row*t.cols+int64(bad), t.to, wider)
 			}
 		}
 		if err := use(p); err != nil {

@@ -193,3 +193,20 @@ func copyFile(dst, src string) error {
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Sync(), out.Close())
 }
+
+// NotCopied lists the files of a model's folder that are neither weights nor in the output, quoted.
+func NotCopied(src, dst string) (names []string) {
+	entries, err := os.ReadDir(src)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || isWeights(e.Name()) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dst, e.Name())); errors.Is(err, fs.ErrNotExist) {
+			names = append(names, fmt.Sprintf("%.60q", e.Name()))
+		}
+	}
+	return names
+}

@@ -4,7 +4,9 @@ package ordered
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // Member is one key of a JSON object with its value as it stands.
@@ -23,16 +25,26 @@ func Parse(data []byte) ([]Member, error) {
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return nil, err
+			return nil, broken(err)
 		}
 		m := Member{Key: key.(string)}
 		if err := d.Decode(&m.Value); err != nil {
-			return nil, err
+			return nil, broken(err)
 		}
 		out = append(out, m)
 	}
-	_, err := d.Token()
-	return out, err
+	if _, err := d.Token(); err != nil {
+		return nil, broken(err)
+	}
+	return out, nil
+}
+
+// broken words an error inside an object.
+func broken(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("not a JSON object: %w", err)
 }
 
 // Set replaces or adds a key; a nil value removes it.

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -30,10 +31,34 @@ func SideBySide(runs []*Run) *report.Table {
 			var v any
 			for _, l := range r.leaves {
 				if l.path == p {
-					v = l.value
+					v = whole(l.value)
 				}
 			}
 			row = append(row, v)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// whole makes a whole number of a float that is one, so that it is printed with all its digits.
+func whole(v any) any {
+	if f, ok := v.(float64); ok && f == float64(int64(f)) && math.Abs(f) < 1<<53 {
+		return int64(f)
+	}
+	return v
+}
+
+// Upright is the comparison with a column for every run, which fits a terminal.
+func Upright(side *report.Table) *report.Table {
+	t := &report.Table{Columns: report.Columns("figure")}
+	for r := range side.Rows {
+		t.Columns = append(t.Columns, report.Column{Name: side.Cell(r, 0), Format: "%.5g"})
+	}
+	for c := 1; c < len(side.Columns); c++ {
+		row := []any{side.Columns[c].Name}
+		for r := range side.Rows {
+			row = append(row, side.Rows[r][c])
 		}
 		t.Add(row...)
 	}
@@ -50,9 +75,9 @@ func compareCharts(side *report.Table) []*report.Chart {
 		}
 		chart := &report.Chart{Title: name, Kind: report.Bar, X: report.Axis{Label: lastPart(name)}, Series: []report.Series{{Name: name}}}
 		for _, row := range side.Rows {
-			if v, ok := row[c].(float64); ok {
+			if row[c] != nil {
 				chart.Labels = append(chart.Labels, fmt.Sprint(row[0]))
-				chart.Series[0].Y = append(chart.Series[0].Y, v)
+				chart.Series[0].Y = append(chart.Series[0].Y, toFloat(row[c]))
 			}
 		}
 		if plot && len(chart.Labels) > 1 {

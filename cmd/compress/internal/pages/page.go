@@ -51,6 +51,8 @@ func Read(path string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	r.collect("", top, 0)
+	if r.collect("", top, 0); len(r.leaves)+len(r.Tables) == 0 {
+		return nil, fmt.Errorf("%s: there is nothing in it", file)
+	}
 	return r, nil
 }
