@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"sync"
 	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
@@ -13,8 +12,9 @@ import (
 //   - fusedRows at most, and instructions that expand into registers: elements go from memory into the lanes that the mask
 //     names and are multiplied there; see fusedProduct.
 //   - few: a piece of the weight is expanded into scratch memory that stays in the second-level cache, and multiplied
-//     by the kernels for dense weights; see sparseProduct.
-//   - many: blocks of the weight are expanded, and each is an ordinary product.
+//     by the kernels for dense weights; or, where tiles multiply and for any number of rows, 32×32 elements at a time are
+//     expanded into tiles; see sparseProduct.
+//   - many: as few, a block of the inner size at a time, which is packed into panels; see sparsePanels.
 //
 // Elements that are not stored are zeros that are multiplied like others, in all three.
 type sparseOps struct {
@@ -118,29 +118,6 @@ func (s *scratch) mat(t kernels.DType, rows, cols int) kernels.Mat {
 	}
 	s.buffers[t].Changed()
 	return kernels.MatOf(s.buffers[t], rows, cols)
-}
-
-// sparseBlock is how many bytes of a weight are expanded at a time for a product of many rows, about: few enough for a
-// processor's last cache, and enough to make up for packing x again for every block.
-const sparseBlock = 32 << 20
-
-var sparseBlocks = sync.Pool{New: func() any { return new(scratch) }}
-
-// manyRows expands blocks of the weight and multiplies each.
-func (s *sparseOps) manyRows(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
-	memory := sparseBlocks.Get().(*scratch)
-	defer sparseBlocks.Put(memory)
-	per := evenBlock(w.Rows(), max(pieceCols, sparseBlock/(w.Cols*w.DType().Size())), 32)
-	for lo := 0; lo < w.Rows(); lo += per {
-		hi := min(w.Rows(), lo+per)
-		dense := memory.mat(w.DType(), hi-lo, w.Cols)
-		s.expandRows(dense, w.RowRange(lo, hi))
-		part := o
-		if !o.Bias.IsZero() {
-			part.Bias = o.Bias.ColRange(lo, hi)
-		}
-		s.nt(dst.ColRange(lo, hi), x, dense, part)
-	}
 }
 
 // rowOffset is how many stored elements lie before row i.

@@ -35,7 +35,7 @@ func (s *sparseOps) expandRows(dst kernels.Mat, w kernels.Sparse) {
 		e := expanderPool.Get().(*expander)
 		e.start(&s.sparse, w)
 		for i := piece * per; i < min(w.Rows(), (piece+1)*per); i++ {
-			e.row(dst, i, i, rowOffset(w, i))
+			e.row(dst, i, i, 0, w.Cols, rowOffset(w, i))
 		}
 		e.stop()
 		expanderPool.Put(e)
@@ -56,10 +56,12 @@ func (e *expander) start(k *sparseKernels, w kernels.Sparse) {
 	}
 }
 
-// row writes row i of the weight to row r of dst, with next the place of its first stored element.
-func (e *expander) row(dst kernels.Mat, r, i, next int) {
-	mask, size, done := e.w.Mask.RowU8(i), e.w.DType().Size(), 0
-	if groups := e.groups(next); groups > 0 {
+// row writes columns [j, end) of row i of the weight to row r of dst, with next the place of the first stored element
+// there, and returns the place after the last. j is a multiple of 8.
+func (e *expander) row(dst kernels.Mat, r, i, j, end, next int) int {
+	mask, n, done := e.w.Mask.RowU8(i)[j/8:(end+7)/8], end-j, 0
+	size := e.w.DType().Size()
+	if groups := e.groups(n, next); groups > 0 {
 		a := &e.args
 		a.dst, a.values, a.mask, a.groups = address(dst, r, 0), valuesAt(e.w, next), unsafe.Pointer(&mask[0]), groups
 		from := a.values
@@ -67,19 +69,17 @@ func (e *expander) row(dst kernels.Mat, r, i, next int) {
 		next += int(a.values-from) / size
 		done = groups * e.lanes
 	}
-	if done == e.w.Cols {
-		return
+	if done == n {
+		return next
 	}
 	if size == 4 {
-		expandGo(dst.RowF32(r)[done:], e.w.Values.RowF32(0)[next:], mask[done/8:])
-		return
+		return next + expandGo(dst.RowF32(r)[done:n], e.w.Values.RowF32(0)[next:], mask[done/8:])
 	}
-	expandGo(dst.RowU16(r)[done:], e.w.Values.RowU16(0)[next:], mask[done/8:])
+	return next + expandGo(dst.RowU16(r)[done:n], e.w.Values.RowU16(0)[next:], mask[done/8:])
 }
 
-// groups is how many groups of a row's columns the kernel may take, with next the place of the first stored element.
-func (e *expander) groups(next int) int {
-	n := e.w.Cols
+// groups is how many groups of n columns the kernel may take, with next the place of the first stored element.
+func (e *expander) groups(n, next int) int {
 	if e.run == nil || next >= e.w.Values.Cols {
 		return 0
 	}
@@ -89,16 +89,16 @@ func (e *expander) groups(next int) int {
 	return n / e.lanes
 }
 
-// expandGo is the expansion in Go.
-func expandGo[T uint16 | float32](dst, values []T, mask []uint8) {
+// expandGo is the expansion in Go. It returns how many stored elements it took.
+func expandGo[T uint16 | float32](dst, values []T, mask []uint8) (n int) {
 	clear(dst)
-	n := 0
 	for k, m := range mask {
 		for d := dst[8*k:]; m != 0; m &= m - 1 {
 			d[bits.TrailingZeros8(m)] = values[n]
 			n++
 		}
 	}
+	return n
 }
 
 func (e *expander) stop() {

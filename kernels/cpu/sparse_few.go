@@ -136,7 +136,7 @@ func (q *sparsePiece) multiplyRows(st *stage, j, end int) {
 		q.directProduct.w = q.mat(w.DType(), n, w.Cols)
 		for r := range n {
 			row := q.lo + j + r
-			q.row(q.directProduct.w, r, row, rowOffset(*w, row))
+			q.row(q.directProduct.w, r, row, 0, w.Cols, rowOffset(*w, row))
 		}
 		q.dst = dst.ColRange(j, j+n)
 		if len(bias) > 0 {
