@@ -3,6 +3,7 @@ package lm
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
@@ -44,6 +45,9 @@ type BackwardOptions struct {
 func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) (*Result, error) {
 	if o.Labels == nil {
 		o.Labels = ids
+	}
+	if n := o.Denominator; n < 0 || math.IsNaN(n) || math.IsInf(n, 0) {
+		return nil, fmt.Errorf("%w: denominator %g is not a positive number", ErrInput, n)
 	}
 	if err := m.checkLabels(o.Labels, lengths(ids)); err != nil {
 		return nil, err

@@ -718,3 +718,46 @@ func TestConcurrentBackward(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Rounding activations changes gradients a little: BF16 has 8 bits, and what is rounded is not biased.
+func TestFastGradients(t *testing.T) {
+	ids := tokens(22, 37, 30, 20)
+	for _, name := range []string{"llama", "gpt2", "mixtral"} {
+		t.Run(name, func(t *testing.T) {
+			dir := recipe{config: tiny()[name], seed: 30, dtype: safetensors.BF16}.write(t, t.TempDir())
+			exact, _ := gradients(t, load(t, dir, cpuDevice(t, 2), Options{}), ids, BackwardOptions{})
+			fast, _ := gradients(t, load(t, dir, cpuDevice(t, 2), Options{Precision: kernels.Fast}), ids, BackwardOptions{})
+			for name, g := range fast {
+				if d := distance(g, exact[name]); !(d <= 0.05*largest(exact[name])+1e-4) {
+					t.Errorf("%s: off by %g of %g", name, d, largest(exact[name]))
+				}
+			}
+		})
+	}
+}
+
+func TestBackwardRefuses(t *testing.T) {
+	m := load(t, recipe{config: tiny()["gpt2"]}.write(t, t.TempDir()), cpuDevice(t, 1), Options{})
+	ids := tokens(23, 37, 5)
+	for name, c := range map[string]struct {
+		ids  [][]int32
+		o    BackwardOptions
+		want error
+	}{
+		"denominator":  {ids, BackwardOptions{Denominator: -1}, ErrInput},
+		"not a number": {ids, BackwardOptions{Denominator: math.NaN()}, ErrInput},
+		"labels":       {ids, BackwardOptions{Labels: tokens(1, 37, 4)}, ErrInput},
+		"vocabulary":   {[][]int32{{1, 99}}, BackwardOptions{}, ErrVocabulary},
+		"no tokens":    {nil, BackwardOptions{}, ErrInput},
+		"too long":     {tokens(1, 37, 65), BackwardOptions{}, ErrTooLong},
+	} {
+		if _, err := m.Backward(context.Background(), c.ids, c.o); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := m.Backward(stopped, ids, BackwardOptions{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
@@ -50,6 +51,50 @@ func ExampleModel_Forward() {
 	}
 	fmt.Println(r.Counted, "tokens predicted; of the first sequence", len(r.LossPerToken[0]))
 	// Output: 4 tokens predicted; of the first sequence 3
+}
+
+func ExampleModel_Backward() {
+	m := open()
+	defer m.Close()
+	ids := [][]int32{{10, 20, 30, 40}, {7, 8}}
+	hooks := &lm.Hooks{WeightGrad: func(name string, g kernels.Mat) error {
+		fmt.Println(name, g.Rows, "×", g.Cols) // g is only good during the call
+		return nil
+	}}
+	want := func(name string) bool { return strings.HasSuffix(name, "v_proj.weight") }
+	if _, err := m.Backward(context.Background(), ids, lm.BackwardOptions{Hooks: hooks, Want: want}); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// model.layers.3.self_attn.v_proj.weight 48 × 96
+	// model.layers.2.self_attn.v_proj.weight 48 × 96
+	// model.layers.1.self_attn.v_proj.weight 48 × 96
+	// model.layers.0.self_attn.v_proj.weight 48 × 96
+}
+
+func ExampleModel_BackwardBlock() {
+	m := open()
+	defer m.Close()
+	ctx := context.Background()
+	h, err := m.Embed([][]int32{{10, 20, 30, 40}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer h.Free()
+	for l := range 2 {
+		count := 0
+		hooks := &lm.Hooks{WeightGrad: func(string, kernels.Mat) error { count++; return nil }}
+		if _, err := m.BackwardBlock(ctx, l, h, m.OutputRMS, lm.BackwardOptions{Hooks: hooks}); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("block", l, "has", count, "gradients")
+		if err := m.RunBlock(ctx, l, h, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// block 0 has 9 gradients
+	// block 1 has 9 gradients
 }
 
 func ExampleModel_Generate() {
