@@ -10,7 +10,8 @@ import (
 // Delta changes what linear layers compute: an adapter, a routed expert, an edit. It is attached to a model with
 // [Model.Attach]; the model's own parameters stay as they are.
 type Delta interface {
-	// Forward changes y [tokens, Out], which holds the layer's output for x [tokens, In], in place.
+	// Forward changes y [tokens, Out], which holds the layer's output for x [tokens, In], in place. Before a backward pass it may
+	// be called again with the same x.
 	Forward(l Linear, x, y kernels.Mat) error
 	// Backward adds to dx [tokens, In] the gradient that reaches x through the delta, given the gradient dy [tokens, Out] of
 	// y, and adds to the gradients of the delta's own parameters.
