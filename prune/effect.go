@@ -3,25 +3,27 @@ package prune
 import (
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
 // effectRows is how many rows of a matrix a change is measured on.
 const effectRows = 64
 
 // measureChange compares what zeroing alone and what the update do to the outputs, on up to 64 rows spread over the matrix.
-func (w *walk) measureChange(l lm.Linear, c *change, stats *inputStats) error {
+func (w *walk) measureChange(l lm.Linear, c *change, stats *inflow.Stats) error {
 	if c.after.IsZero() {
 		return nil
 	}
-	h, err := stats.hessianOf(stats.sums[l.Name], l)
+	h, err := stats.HessianOf(stats.SumOf(l.Name), l)
 	if err != nil {
 		return err
 	}
-	before, err := hostF32(w.dev, c.in.W)
+	before, err := host.F32(w.dev, c.in.W)
 	if err != nil {
 		return err
 	}
-	keep, err := hostBytes(w.dev, c.keep)
+	keep, err := host.Bytes(w.dev, c.keep)
 	if err != nil {
 		return err
 	}
@@ -38,7 +40,7 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *inputStats) error {
 			}
 		}
 	}
-	for _, j := range stats.sums[l.Name].dead {
+	for _, j := range stats.SumOf(l.Name).Dead {
 		for k := range n {
 			dense.Set(k, j, 0)
 			masked.Set(k, j, 0)

@@ -1,6 +1,10 @@
 package prune
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/modelcompress/compress/prune/internal/host"
+)
 
 // The ways in which pruning fails, besides those of the packages below. Test with errors.Is.
 var (
@@ -11,7 +15,7 @@ var (
 	// ErrNoCalibration: the metric measures activations and there are no calibration windows.
 	ErrNoCalibration = errors.New("no calibration data")
 	// ErrNonFinite: a weight, a statistic or a score is NaN or infinite.
-	ErrNonFinite = errors.New("not a finite number")
+	ErrNonFinite = host.ErrNonFinite
 	// ErrMask: a mask does not have the zeros that it must have.
 	ErrMask = errors.New("mask check failed")
 	// ErrGradients: a file of gradients does not fit the model.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 // prunerZero is the formula published with Pruner-Zero (arXiv:2406.02924).
@@ -102,7 +103,7 @@ func treeFile(path string) (Metric, error) {
 func terminals(in Inputs, p *gp.Program) (t gp.Inputs, err error) {
 	t = gp.Inputs{W: in.W, G: in.G}
 	if !in.Device.Info().Host {
-		if t.W, err = hostF32(in.Device, in.W); err != nil {
+		if t.W, err = host.F32(in.Device, in.W); err != nil {
 			return t, err
 		}
 	}

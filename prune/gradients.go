@@ -10,6 +10,8 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/grads"
+	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -132,7 +134,7 @@ func rounded(l lm.Linear, raw []byte, t kernels.DType, exact bool) (out kernels.
 	out = kernels.MatOf(kernels.NewHost(to, l.In*l.Out), l.Out, l.In)
 	some := false
 	for i := range l.In * l.Out {
-		v := element(raw, t, i)
+		v := host.Element(raw, t, i)
 		if !(v >= 0) || math.IsInf(float64(v), 0) {
 			return out, fmt.Errorf("element [%d, %d] is %g: %w, 0 or more", i/l.In, i%l.In, v, ErrNonFinite)
 		}
@@ -155,10 +157,16 @@ func (g *gradients) close() {
 	}
 }
 
+func (w *walk) gradientJob() grads.Job {
+	return grads.Job{Model: w.m, IDs: w.calib.IDs, Memory: w.o.Gradients.Memory, Step: func(block, done int) {
+		w.step(Step{Stage: Gradient, Block: block, Done: done, Of: len(w.calib.IDs)})
+	}}
+}
+
 // computedGradients keeps what it computes in memory, in the type that metrics get.
 func (w *walk) computedGradients(ctx context.Context) (map[string]kernels.Mat, error) {
 	all := map[string]kernels.Mat{}
-	err := w.eachGradient(ctx, &heldSquares{dev: w.dev}, func(l lm.Linear, g []byte) error {
+	err := w.gradientJob().Each(ctx, &grads.Held{Device: w.dev}, func(l lm.Linear, g []byte) error {
 		m, err := rounded(l, g, kernels.F32, w.o.Gradients.Exact)
 		if !m.IsZero() {
 			all[gradientName(l)] = m
@@ -190,9 +198,9 @@ func (w *walk) keptGradients(ctx context.Context) (*safetensors.Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	squares := &filedSquares{dev: w.dev, path: path + ".squares"}
-	err = w.eachGradient(ctx, squares, func(l lm.Linear, g []byte) error { return out.WriteTensor(gradientName(l), g) })
-	err = errors.Join(err, squares.close())
+	squares := &grads.Filed{Device: w.dev, Path: path + ".squares"}
+	err = w.gradientJob().Each(ctx, squares, func(l lm.Linear, g []byte) error { return out.WriteTensor(gradientName(l), g) })
+	err = errors.Join(err, squares.Close())
 	if err == nil {
 		err = out.Finish()
 	}

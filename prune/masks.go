@@ -6,6 +6,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -70,7 +71,7 @@ func (f *Masks) write(name string, keep kernels.Mat) error {
 	if f == nil || f.w.Done(name) {
 		return nil
 	}
-	raw, err := hostBytes(f.dev, keep)
+	raw, err := host.Bytes(f.dev, keep)
 	if err != nil {
 		return err
 	}

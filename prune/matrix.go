@@ -8,7 +8,10 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 	"github.com/modelcompress/compress/prune/internal/permute"
+	"github.com/modelcompress/compress/prune/internal/score"
 )
 
 // plan says what a matrix loses.
@@ -38,7 +41,7 @@ func (w *walk) plan(l lm.Linear) selection {
 }
 
 // matrix scores one matrix, zeroes what goes and updates the rest.
-func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inputStats) (Tensor, error) {
+func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Tensor, error) {
 	c := &change{plan: w.plan(l)}
 	if c.plan.dense {
 		stored, err := w.m.Param(l.Name)
@@ -78,7 +81,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inputStats) (Tens
 func (w *walk) apply(l lm.Linear, own kernels.Mat, c *change) (err error) {
 	keep := c.keep
 	if l.Transposed {
-		if keep, err = transposed(w.dev, keep); err != nil {
+		if keep, err = host.Transposed(w.dev, keep); err != nil {
 			return w.fail(l.Name, err)
 		}
 		defer keep.Buf.Free()
@@ -114,7 +117,7 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 	}
 	m := kernels.MatOf(buf, after.Rows, after.Cols)
 	if l.Transposed {
-		if m, err = transposed(w.dev, m); err != nil {
+		if m, err = host.Transposed(w.dev, m); err != nil {
 			return err
 		}
 		defer m.Buf.Free()
@@ -127,15 +130,18 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 }
 
 // inputs gathers what the metric looks at. release frees what was made for it.
-func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inputStats) (in Inputs, release func(), err error) {
+func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inflow.Stats) (in Inputs, release func(), err error) {
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
 	}
 	in = Inputs{Device: w.dev, Name: l.Name, W: stored}
 	if stats != nil {
-		if err = stats.fill(&in, l); err != nil {
+		x, err := stats.Of(l)
+		if err != nil {
 			return in, nil, err
 		}
+		in.SumSquares, in.Sums, in.Variances = x.SumSquares, x.Sums, x.Variances
+		in.Tokens, in.Sequences, in.Factor = x.Tokens, x.Sequences, x.Factor
 	}
 	if in.G, err = w.gradients.of(l); err != nil {
 		return in, nil, err
@@ -143,20 +149,20 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inputStats) (in In
 	if !l.Transposed {
 		return in, func() {}, nil
 	}
-	if in.W, err = transposed(w.dev, stored); err != nil {
+	if in.W, err = host.Transposed(w.dev, stored); err != nil {
 		return in, nil, w.fail(l.Name, err)
 	}
 	return in, in.W.Buf.Free, nil
 }
 
 // chooseInto writes the keep mask [out, in] of a matrix, good until the next call, and, where the metric has them, new weights.
-func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *inputStats) (order []int32, err error) {
+func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *inflow.Stats) (order []int32, err error) {
 	if c.keep, err = w.keepFor(c.in.W); err != nil {
 		return nil, err
 	}
 	switch m := w.o.Metric; {
 	case m.sweeps && !c.in.lacks(m.Needs) && (c.plan.pattern.Structured() || c.plan.group == Strip):
-		err = w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.sums[l.Name], true) })
+		err = w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.SumOf(l.Name), true) })
 		if w.o.Update.Name != SparseGPTUpdate {
 			c.after, c.t.Loss = kernels.Mat{}, 0
 		}
@@ -191,16 +197,30 @@ func (w *walk) choose(c *change) error {
 		}
 		return c.plan.check(w.ops, c.keep)
 	}
-	score, err := w.score(w.o.Metric, c.in)
-	defer freeScore(score, c.in.W)
+	scores, err := w.score(w.o.Metric, c.in)
+	defer freeScore(scores, c.in.W)
 	if err != nil {
 		return err
 	}
 	if c.plan.group == Share && !c.plan.pattern.Structured() {
-		return w.share(c, score)
+		return w.share(c, scores)
 	}
-	c.plan.mask(w.ops, c.keep, score)
+	c.plan.mask(w.ops, c.keep, scores)
 	return errors.Join(w.ops.Sync(), c.plan.check(w.ops, c.keep))
+}
+
+// share selects by shares of the rows' scores.
+func (w *walk) share(c *change, s kernels.Score) error {
+	h, err := score.New(w.dev, s)
+	if err != nil {
+		return err
+	}
+	return w.onHost(c, func(keep kernels.Mat) (err error) {
+		if c.t.Alpha, err = score.ShareMask(keep, h, c.plan.sparsity); err != nil {
+			err = fmt.Errorf("%w: group %s: %w", ErrOptions, Share, err)
+		}
+		return err
+	})
 }
 
 // score asks a metric, or takes |W| where its statistics are missing.
@@ -267,16 +287,16 @@ func freeScore(s kernels.Score, w kernels.Mat) {
 }
 
 // selectHost selects from scores in host memory, sign included.
-func (w *walk) selectHost(p selection, mask, score kernels.Mat) error {
+func (w *walk) selectHost(p selection, mask, scores kernels.Mat) error {
 	if w.dev.Info().Host {
 		if p.group == Share && !p.pattern.Structured() {
-			_, err := shareMask(mask, hostScoreOf(score, w.dev.Info().Threads), p.sparsity)
+			_, err := score.ShareMask(mask, score.Of(scores, w.dev.Info().Threads), p.sparsity)
 			return err
 		}
-		p.mask(w.ops, mask, kernels.Score{X: score, Raw: true})
+		p.mask(w.ops, mask, kernels.Score{X: scores, Raw: true})
 		return w.ops.Sync()
 	}
-	s, err := onDevice(w.dev, score)
+	s, err := onDevice(w.dev, scores)
 	if err != nil {
 		return err
 	}
@@ -288,7 +308,7 @@ func (w *walk) selectHost(p selection, mask, score kernels.Mat) error {
 	defer buf.Free()
 	there := kernels.MatOf(buf, mask.Rows, mask.Cols)
 	p.mask(w.ops, there, s)
-	raw, err := hostBytes(w.dev, there)
+	raw, err := host.Bytes(w.dev, there)
 	if err != nil {
 		return err
 	}
@@ -304,39 +324,39 @@ func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
 	if c.in.W.Cols%p.M != 0 {
 		return nil, fmt.Errorf("%w: permutation %s: %d inputs are not a multiple of %d", ErrOptions, w.o.Permutation, c.in.W.Cols, p.M)
 	}
-	score, err := w.score(w.o.Metric, c.in)
-	defer freeScore(score, c.in.W)
+	scores, err := w.score(w.o.Metric, c.in)
+	defer freeScore(scores, c.in.W)
 	if err != nil {
 		return nil, err
 	}
-	h, err := newHostScore(w.dev, score)
+	h, err := score.New(w.dev, scores)
 	if err != nil {
 		return nil, err
 	}
-	s := permute.Scores{Data: h.all(), Rows: h.rows, Cols: h.cols, Threads: h.threads}
+	s := permute.Scores{Data: h.All(), Rows: h.Rows, Cols: h.Cols, Threads: h.Threads}
 	order := s.Heuristic(p.M)
 	if w.o.Permutation == Assignment {
 		if err := s.Refine(ctx, order, p.N, p.M); err != nil {
 			return nil, err
 		}
 	}
-	plain := make([]int32, h.cols)
+	plain := make([]int32, h.Cols)
 	for j := range plain {
 		plain[j] = int32(j)
 	}
 	c.t.Order = &Order{Plain: s.Kept(plain, p.N, p.M), Permuted: s.Kept(order, p.N, p.M)}
-	moved := kernels.MatOf(kernels.NewHost(kernels.F32, h.rows*h.cols), h.rows, h.cols)
-	for i := range h.rows {
+	moved := kernels.MatOf(kernels.NewHost(kernels.F32, h.Rows*h.Cols), h.Rows, h.Cols)
+	for i := range h.Rows {
 		for at, j := range order {
-			moved.RowF32(i)[at] = s.Data[i*h.cols+int(j)]
+			moved.RowF32(i)[at] = s.Data[i*h.Cols+int(j)]
 		}
 	}
-	mask := kernels.MatOf(kernels.NewHost(kernels.U8, h.rows*h.cols), h.rows, h.cols)
+	mask := kernels.MatOf(kernels.NewHost(kernels.U8, h.Rows*h.Cols), h.Rows, h.Cols)
 	if err := w.selectHost(c.plan, mask, moved); err != nil {
 		return nil, err
 	}
 	return order, w.onHost(c, func(keep kernels.Mat) error {
-		for i := range h.rows {
+		for i := range h.Rows {
 			for at, j := range order {
 				keep.RowU8(i)[j] = mask.RowU8(i)[at]
 			}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 // WandaVariant is Wanda with every neuron losing the same share of its total score instead of the same number of weights.
@@ -40,7 +41,7 @@ func RIA() Metric {
 }
 
 func riaScore(in Inputs) (kernels.Score, error) {
-	w, err := hostF32(in.Device, in.W)
+	w, err := host.F32(in.Device, in.W)
 	if err != nil {
 		return kernels.Score{}, err
 	}
@@ -57,7 +58,7 @@ func riaScore(in Inputs) (kernels.Score, error) {
 			return kernels.Score{}, fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
 		}
 	}
-	inParallel(in.Device.Info().Threads, w.Rows, func(lo, hi int) {
+	host.Parallel(in.Device.Info().Threads, w.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			relative(w.RowF32(i), columns, act)
 		}

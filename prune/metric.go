@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
 // Metric ranks the weights of a matrix: the lowest scores go. A metric of your own is a value of this type; Magnitude,
@@ -23,6 +24,19 @@ type Metric struct {
 	program *gp.Program // computes the scores row by row
 	sweeps  bool        // chooses as the weights before have been updated
 }
+
+// Stats is a set of statistics that a metric, an allocation or an update reads.
+type Stats = inflow.Set
+
+// The statistics. All but Gradients are of the inputs of a matrix, over the tokens that reach it; with N the number of
+// calibration sequences:
+const (
+	SumSquares = inflow.SumSquares // s_j = (1/N)·Σ x_j²
+	Sums       = inflow.Sums       // (1/N)·Σ x_j
+	Variances  = inflow.Variances  // variance of x_j within a sequence, over n, averaged over sequences by their tokens
+	Hessian    = inflow.Hessian    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
+	Gradients  = inflow.Gradients  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+)
 
 // Inputs is what a metric may look at. Slices are nil unless the metric needs them.
 type Inputs struct {
@@ -42,7 +56,7 @@ type Inputs struct {
 
 // lacks tells whether statistics that a metric needs are not there, since no token reached the matrix.
 func (in Inputs) lacks(needs Stats) bool {
-	return needs&ofInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
+	return needs&inflow.OfInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
 }
 
 // Magnitude ranks by |W|, by default over the whole layer.

@@ -10,6 +10,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
 // Model prunes every linear matrix of a model, block by block, and reports what it did. calib may be empty if the metric
@@ -56,7 +58,7 @@ type walk struct {
 	needs   Stats
 	measure bool // some of them come from passes through the blocks
 	report  *Report
-	states  *activations
+	states  *inflow.States
 	keep    *kernels.Buffer // U8, as large as the largest matrix so far
 
 	overrides map[string]Override // by tensor name
@@ -74,7 +76,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	w := &walk{
 		m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, needs: o.Needs(), overrides: map[string]Override{}, targets: map[string]float64{},
 	}
-	w.measure = w.needs&ofInputs != 0
+	w.measure = w.needs&inflow.OfInputs != 0
 	if w.measure || w.needs&Gradients != 0 && o.Gradients.File == "" {
 		if err := checkCalibration(m, calib, o); err != nil {
 			return nil, err
@@ -116,7 +118,7 @@ func (w *walk) embed(ctx context.Context) (err error) {
 		if w.needs&Variances != 0 {
 			batch = 1
 		}
-		w.states, err = newActivations(ctx, w.m, w.calib.IDs, batch)
+		w.states, err = inflow.NewStates(ctx, w.m, w.calib.IDs, batch)
 	}
 	return err
 }
@@ -148,7 +150,7 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 	if err != nil {
 		return err
 	}
-	defer stats.free()
+	defer stats.Free()
 	begin := time.Now()
 	var pending []string
 	for i, lin := range linears {
@@ -175,7 +177,7 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 }
 
 // statistics runs the dense block; its outputs are not kept. nil without an error if the metric reads none.
-func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inputStats, error) {
+func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inflow.Stats, error) {
 	if !w.measure {
 		return nil, nil
 	}
@@ -184,34 +186,31 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inp
 	if err != nil {
 		return nil, err
 	}
-	err = w.states.peek(ctx, l, stats.hooks(), func(done, of int) {
+	err = w.states.Peek(ctx, l, stats.Hooks(), func(done, of int) {
 		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
 	})
 	if err == nil {
-		err = stats.err
+		err = stats.Err()
 	}
 	if err != nil {
-		stats.free()
+		stats.Free()
 		return nil, err
 	}
 	return stats, nil
 }
 
-func (w *walk) newStats(linears []lm.Linear, needs Stats) (*inputStats, error) {
-	s, err := newInputStats(w.dev, linears, needs, len(w.calib.IDs))
-	if err == nil {
-		s.damping = w.o.Update.Damping
-		if w.o.Update.Name == ADMM {
-			s.damping = 0 // that is the ridge of the least squares
-		}
+func (w *walk) newStats(linears []lm.Linear, needs Stats) (*inflow.Stats, error) {
+	damping := w.o.Update.Damping
+	if w.o.Update.Name == ADMM {
+		damping = 0 // that is the ridge of the least squares
 	}
-	return s, err
+	return inflow.New(w.dev, linears, needs, len(w.calib.IDs), damping)
 }
 
 // propagate runs the pruned block in place.
 func (w *walk) propagate(ctx context.Context, l int) error {
 	defer since(&w.report.Times.Propagate, time.Now())
-	return w.states.advance(ctx, l, nil, func(done, of int) {
+	return w.states.Advance(ctx, l, nil, func(done, of int) {
 		w.step(Step{Stage: Propagate, Block: l, Done: done, Of: of})
 	})
 }
@@ -233,7 +232,7 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 	byOutput := stored
 	if l.Transposed {
 		var err error
-		if byOutput, err = transposed(w.dev, stored); err != nil {
+		if byOutput, err = host.Transposed(w.dev, stored); err != nil {
 			return t, w.fail(l.Name, err)
 		}
 		defer byOutput.Buf.Free()
@@ -355,7 +354,7 @@ func (w *walk) fail(name string, err error) error {
 }
 
 func (w *walk) free() {
-	w.states.free()
+	w.states.Free()
 	w.gradients.close()
 	if w.keep != nil {
 		w.keep.Free()

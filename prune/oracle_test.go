@@ -20,6 +20,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -386,7 +388,7 @@ func (w *walk) selectFrom(t *testing.T, r *oracleRun, l lm.Linear) ([]byte, erro
 	}
 	keep := c.keep
 	if l.Transposed {
-		if keep, err = transposed(w.dev, keep); err != nil {
+		if keep, err = host.Transposed(w.dev, keep); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -430,17 +432,26 @@ func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []flo
 	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, report: &Report{Blocks: make([]Block, m.Blocks())}}
 	w.report.Blocks[l.Block].Target = o.Sparsity
 	defer w.free()
-	a := &inputSum{in: l.In, tokens: 1, scaled: linalg.Of(h, l.In, l.In)}
-	stats := &inputStats{dev: w.dev, sums: map[string]*inputSum{l.Name: a}, damping: o.Update.Damping}
 	c := &change{plan: w.plan(l)}
 	var err error
 	if c.in.W, err = m.Param(l.Name); err != nil {
 		t.Fatal(err)
 	}
+	u := kernels.MatOf(kernels.NewHost(kernels.F32, len(h)), l.In, l.In)
+	given, err := kernels.Wrap(kernels.F64, host.BytesOf(h))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.in.Device, c.in.Name, c.in.Tokens = w.dev, l.Name, 1
-	c.in.Factor = func() (kernels.Mat, error) { return stats.factor(a, l) }
-	if _, err = w.chooseInto(ctx, l, c, stats); err == nil {
-		err = w.update(ctx, l, c, stats)
+	c.in.Factor = func() (kernels.Mat, error) {
+		_, err := linalg.Solver{}.DampedInverseFactor(u, kernels.MatOf(given, l.In, l.In), o.Update.Damping)
+		return u, err
+	}
+	if c.keep, err = w.keepFor(c.in.W); err == nil && !o.Metric.sweeps {
+		err = w.choose(c)
+	}
+	if err == nil {
+		err = w.sweep(ctx, c, c.keep, &inflow.Sum{}, o.Metric.sweeps)
 	}
 	if err != nil {
 		t.Fatal(err)

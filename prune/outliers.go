@@ -9,7 +9,10 @@ import (
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/spectrum"
+	"github.com/modelcompress/compress/prune/internal/allot"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/score"
 )
 
 // allocate sets the sparsity of every block or matrix. OWL and Global run the whole dense model once for it.
@@ -36,12 +39,12 @@ func (w *walk) allocate(ctx context.Context) error {
 }
 
 // dense measures and visits every block of the dense model.
-func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears []lm.Linear, stats *inputStats) error) error {
-	if needs&ofInputs != 0 {
+func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears []lm.Linear, stats *inflow.Stats) error) error {
+	if needs&inflow.OfInputs != 0 {
 		if err := w.embed(ctx); err != nil {
 			return err
 		}
-		defer func() { w.states.free(); w.states = nil }()
+		defer func() { w.states.Free(); w.states = nil }()
 	}
 	for l := range w.m.Blocks() {
 		if err := w.denseBlock(ctx, l, needs, visit); err != nil {
@@ -51,23 +54,23 @@ func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears
 	return nil
 }
 
-func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *inputStats) error) error {
+func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *inflow.Stats) error) error {
 	linears := w.m.Linears(l)
 	w.step(Step{Stage: Allocate, Block: l, Of: len(linears)})
 	defer w.m.ReleaseBlock(l, false)
-	if needs&ofInputs == 0 {
+	if needs&inflow.OfInputs == 0 {
 		return visit(l, linears, nil)
 	}
 	stats, err := w.newStats(linears, needs)
 	if err != nil {
 		return err
 	}
-	defer stats.free()
-	if err := w.states.advance(ctx, l, stats.hooks(), func(int, int) {}); err != nil {
+	defer stats.Free()
+	if err := w.states.Advance(ctx, l, stats.Hooks(), func(int, int) {}); err != nil {
 		return err
 	}
-	if stats.err != nil {
-		return stats.err
+	if stats.Err() != nil {
+		return stats.Err()
 	}
 	return visit(l, linears, stats)
 }
@@ -76,7 +79,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l 
 func (w *walk) allocateOutliers(ctx context.Context) (err error) {
 	metric := outlierMetric(w.o.Metric)
 	outliers := make([]float64, w.m.Blocks())
-	err = w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *inputStats) error {
+	err = w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *inflow.Stats) error {
 		var err error
 		outliers[l], err = w.outliers(ctx, metric, linears, stats)
 		w.report.Blocks[l].Outliers = outliers[l]
@@ -86,37 +89,49 @@ func (w *walk) allocateOutliers(ctx context.Context) (err error) {
 		return err
 	}
 	if a := w.o.Allocation; a.Name == OWLMixed {
-		w.patterns, err = owlPatterns(outliers, w.o.Pattern, a.Lambda, a.Special)
-		for l, p := range w.patterns {
-			w.report.Blocks[l].Target = p.Sparsity()
+		counts, err := allot.Mixed(outliers, w.o.Pattern.N, w.o.Pattern.M, a.Lambda, a.Special)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrOptions, a.Name, err)
 		}
-		return err
+		for l, n := range counts {
+			w.patterns = append(w.patterns, Pattern{n, w.o.Pattern.M})
+			w.report.Blocks[l].Target = w.patterns[l].Sparsity()
+		}
+		return nil
 	}
-	targets, err := owlSparsity(outliers, w.o.Sparsity, w.o.Allocation.Lambda)
+	targets, err := allot.OWL(outliers, w.o.Sparsity, w.o.Allocation.Lambda)
+	return w.setTargets(targets, err)
+}
+
+// setTargets takes the sparsities of blocks, or says what is wrong with the options that led to them.
+func (w *walk) setTargets(targets []float64, err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOptions, w.o.Allocation.Name, err)
+	}
 	for l := range targets {
 		w.report.Blocks[l].Target = targets[l]
 	}
-	return err
+	return nil
 }
 
 // outliers gives the percentage of the scores of all matrices of a block together that are above M times their mean.
-func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear, stats *inputStats) (float64, error) {
+func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear, stats *inflow.Stats) (float64, error) {
 	var sum, total float64
-	err := w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s hostScore) {
-		sum += s.sum()
-		total += float64(s.rows * s.cols)
+	err := w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s score.Scores) {
+		sum += s.Sum()
+		total += float64(s.Rows * s.Cols)
 	})
 	if err != nil || total == 0 {
 		return 0, err
 	}
 	threshold := float32(w.o.Allocation.M) * float32(sum/total)
 	var above int64
-	err = w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s hostScore) { above += s.above(threshold) })
+	err = w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s score.Scores) { above += s.Above(threshold) })
 	return 100 * float64(above) / total, err
 }
 
 // eachScore scores the matrices of a block one after the other.
-func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *inputStats, visit func(lm.Linear, hostScore)) error {
+func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *inflow.Stats, visit func(lm.Linear, score.Scores)) error {
 	for _, l := range linears {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -129,15 +144,15 @@ func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear
 		if err != nil {
 			return err
 		}
-		score, err := w.score(metric, in)
-		var h hostScore
+		scores, err := w.score(metric, in)
+		var h score.Scores
 		if err == nil {
-			h, err = newHostScore(w.dev, score)
+			h, err = score.New(w.dev, scores)
 		}
 		if err == nil {
 			visit(l, h)
 		}
-		freeScore(score, in.W)
+		freeScore(scores, in.W)
 		release()
 		if err != nil {
 			return w.fail(l.Name, err)
@@ -149,7 +164,7 @@ func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear
 // allocateSpectra is AlphaPruning with Hill's estimator: the exponent of a block is the mean of those of its matrices.
 func (w *walk) allocateSpectra(ctx context.Context) error {
 	exponents, weights := make([]float64, w.m.Blocks()), make([]float64, w.m.Blocks())
-	err := w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inputStats) error {
+	err := w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inflow.Stats) error {
 		for _, lin := range linears {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -171,19 +186,16 @@ func (w *walk) allocateSpectra(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	targets, err := alphaSparsity(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
-	for l := range targets {
-		w.report.Blocks[l].Target = targets[l]
-	}
-	return err
+	targets, err := allot.Spectral(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
+	return w.setTargets(targets, err)
 }
 
-// exponent fits the tail of a matrix's spectrum.
+// exponent fits the tail of a matrix's allot.
 func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return 0, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite)
 	}
-	m, err := hostF32(w.dev, stored)
+	m, err := host.F32(w.dev, stored)
 	if err != nil {
 		return 0, err
 	}
@@ -196,23 +208,23 @@ func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return spectrum.Exponent(values, w.o.Allocation.Estimator == Peak), nil
+	return allot.Exponent(values, w.o.Allocation.Estimator == Peak), nil
 }
 
 // allocateGlobal finds the threshold on scores, over the mean of their matrix, below which the share of all scores lies
 // that is to go, and gives every matrix the share of its scores below it.
 func (w *walk) allocateGlobal(ctx context.Context) error {
 	var names []string
-	var all []*spectrum.Levels
-	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *inputStats) error {
+	var all []*allot.Levels
+	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *inflow.Stats) error {
 		var bad error
-		err := w.eachScore(ctx, w.o.Metric, linears, stats, func(l lm.Linear, s hostScore) {
+		err := w.eachScore(ctx, w.o.Metric, linears, stats, func(l lm.Linear, s score.Scores) {
 			if w.plan(l).dense || w.overridden(l) || bad != nil {
 				return
 			}
-			levels := spectrum.NewLevels(s.sum() / float64(s.rows*s.cols))
-			if bad = s.count(levels); bad != nil {
-				bad = w.fail(l.Name, bad)
+			levels := allot.NewLevels(s.Sum() / float64(s.Rows*s.Cols))
+			if bad = s.Count(levels); bad != nil {
+				bad = w.fail(l.Name, fmt.Errorf("%w: allocation %s: %w", ErrOptions, Global, bad))
 			}
 			names, all = append(names, l.Name), append(all, levels)
 		})
@@ -224,7 +236,7 @@ func (w *walk) allocateGlobal(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	for i, share := range spectrum.Below(all, w.o.Sparsity, w.o.Allocation.Max) {
+	for i, share := range allot.Below(all, w.o.Sparsity, w.o.Allocation.Max) {
 		w.targets[names[i]] = share
 	}
 	w.blockTargets()

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/sweep"
 )
 
@@ -54,13 +55,13 @@ func layerRank(numel int, sparsity float64) int {
 // checkGroups counts the groups of m inputs, consecutive or so in the given order, of a matrix [out, in] that have fewer than n
 // zeros; a short last group needs min(n, its size). It looks at the weights as they are, not at a mask.
 func checkGroups(dev kernels.Device, w kernels.Mat, p Pattern, order []int32) (bad int64, err error) {
-	raw, err := hostBytes(dev, w)
+	raw, err := host.Bytes(dev, w)
 	if err != nil {
 		return 0, err
 	}
 	size := w.DType().Size()
 	var sum sync.Mutex
-	inParallel(dev.Info().Threads, w.Rows, func(lo, hi int) {
+	host.Parallel(dev.Info().Threads, w.Rows, func(lo, hi int) {
 		var n int64
 		moved := make([]byte, len(order)*size)
 		for i := lo; i < hi; i++ {
@@ -108,16 +109,6 @@ func zeros(p []byte, size int) (n int) {
 		}
 	}
 	return n
-}
-
-// inParallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all.
-func inParallel(threads, n int, f func(lo, hi int)) {
-	threads = max(1, min(threads, n))
-	var wg sync.WaitGroup
-	for t := range threads {
-		wg.Go(func() { f(t*n/threads, (t+1)*n/threads) })
-	}
-	wg.Wait()
 }
 
 // blockCount is how many weights go at least where columns are chosen in blocks.

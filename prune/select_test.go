@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 func TestCounts(t *testing.T) {
@@ -190,7 +191,7 @@ func TestTransposedTwice(t *testing.T) {
 			buf.Bytes()[i] = byte(i*7 + i>>8)
 		}
 		m := kernels.MatOf(buf, rows, cols)
-		once, err := transposed(dev, m)
+		once, err := host.Transposed(dev, m)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/prune/internal/admm"
 	"github.com/modelcompress/compress/prune/internal/dsnot"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 	"github.com/modelcompress/compress/prune/internal/sweep"
 )
 
@@ -122,14 +124,14 @@ type change struct {
 }
 
 // update changes the mask or the weights of a matrix.
-func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *inputStats) error {
+func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *inflow.Stats) error {
 	if c.in.lacks(w.o.Update.needs()) {
 		return nil
 	}
 	switch u := w.o.Update; u.Name {
 	case SparseGPTUpdate:
 		if c.after.IsZero() {
-			return w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.sums[l.Name], false) })
+			return w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.SumOf(l.Name), false) })
 		}
 	case ADMM:
 		return w.onHost(c, func(keep kernels.Mat) error { return w.leastSquares(ctx, l, c, keep, stats) })
@@ -147,7 +149,7 @@ func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
 		defer c.keep.Buf.Changed()
 		return f(c.keep)
 	}
-	raw, err := hostBytes(w.dev, c.keep)
+	raw, err := host.Bytes(w.dev, c.keep)
 	if err != nil {
 		return err
 	}
@@ -173,16 +175,16 @@ func (w *walk) multiply(dst, x, y kernels.Mat) {
 }
 
 // sweep runs SparseGPT over a matrix; choose lets it write the mask.
-func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inputSum, choose bool) error {
+func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inflow.Sum, choose bool) error {
 	u, err := c.in.Factor()
 	if err != nil {
 		return err
 	}
-	if c.after, err = hostF32(w.dev, c.in.W); err != nil {
+	if c.after, err = host.F32(w.dev, c.in.W); err != nil {
 		return err
 	}
 	for i := range c.after.Rows {
-		for _, j := range a.dead { // an input that is always 0
+		for _, j := range a.Dead { // an input that is always 0
 			c.after.RowF32(i)[j] = 0
 		}
 	}
@@ -201,28 +203,28 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inputS
 		return err
 	}
 	c.dropDead(keep, a)
-	c.t.Damping = &a.damping
+	c.t.Damping = &a.Damping
 	return nil
 }
 
 // dropDead clears the mask of inputs that are always 0, whose weights are gone.
-func (c *change) dropDead(keep kernels.Mat, a *inputSum) {
-	c.t.Dead = len(a.dead)
+func (c *change) dropDead(keep kernels.Mat, a *inflow.Sum) {
+	c.t.Dead = len(a.Dead)
 	for i := range keep.Rows {
-		for _, j := range a.dead {
+		for _, j := range a.Dead {
 			keep.RowU8(i)[j] = 0
 		}
 	}
 }
 
 // leastSquares runs ADMM over a matrix.
-func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *inputStats) error {
-	a := stats.sums[l.Name]
-	h, err := stats.hessianOf(a, l)
+func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *inflow.Stats) error {
+	a := stats.SumOf(l.Name)
+	h, err := stats.HessianOf(a, l)
 	if err != nil {
 		return err
 	}
-	if c.after, err = hostF32(w.dev, c.in.W); err != nil {
+	if c.after, err = host.F32(w.dev, c.in.W); err != nil {
 		return err
 	}
 	u := w.o.Update
@@ -238,7 +240,7 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 		return err
 	}
 	for i := range c.after.Rows {
-		for _, j := range a.dead {
+		for _, j := range a.Dead {
 			c.after.RowF32(i)[j] = 0
 		}
 	}
@@ -248,7 +250,7 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 
 // refine runs DSnoT over a matrix.
 func (w *walk) refine(c *change, keep kernels.Mat) error {
-	x, err := hostF32(w.dev, c.in.W)
+	x, err := host.F32(w.dev, c.in.W)
 	if err != nil {
 		return err
 	}
@@ -259,7 +261,7 @@ func (w *walk) refine(c *change, keep kernels.Mat) error {
 	u := w.o.Update
 	o := dsnot.Options{Cycles: u.Cycles, Threshold: u.Threshold, SameSign: u.SameSign, Strict: u.Strict, M: c.plan.pattern.M}
 	swaps := make([]int64, x.Rows)
-	inParallel(w.dev.Info().Threads, x.Rows, func(lo, hi int) {
+	host.Parallel(w.dev.Info().Threads, x.Rows, func(lo, hi int) {
 		score := make([]float32, x.Cols)
 		for i := lo; i < hi; i++ {
 			row := x.RowF32(i)

@@ -1,22 +1,28 @@
-package prune
+// Package host brings matrices to host memory and back, and works on them there.
+package host
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
 
-// transposed makes a copy of a dense matrix with rows and columns exchanged, on the same device; exact for every type.
+// ErrNonFinite: a number is NaN or infinite.
+var ErrNonFinite = errors.New("not a finite number")
+
+// Transposed makes a copy of a dense matrix with rows and columns exchanged, on the same device; exact for every type.
 // It is how matrices stored as [in, out] get output neurons for rows. The caller frees the buffer.
-func transposed(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
+func Transposed(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	buf, err := dev.Alloc(m.DType(), m.Len())
 	if err != nil {
 		return kernels.Mat{}, err
 	}
 	out := kernels.MatOf(buf, m.Cols, m.Rows)
-	src, err := hostBytes(dev, m)
+	src, err := Bytes(dev, m)
 	if err != nil {
 		buf.Free()
 		return kernels.Mat{}, err
@@ -30,10 +36,10 @@ func transposed(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	return out, nil
 }
 
-// hostBytes gives the elements of a dense matrix: its own memory on a host device, a copy elsewhere.
-func hostBytes(dev kernels.Device, m kernels.Mat) ([]byte, error) {
+// Bytes gives the elements of a dense matrix: its own memory on a host device, a copy elsewhere.
+func Bytes(dev kernels.Device, m kernels.Mat) ([]byte, error) {
 	if !m.Dense() {
-		panic("prune: a strided matrix")
+		panic("host: a strided matrix")
 	}
 	size := m.DType().Size()
 	if p := m.Buf.Bytes(); p != nil {
@@ -43,25 +49,25 @@ func hostBytes(dev kernels.Device, m kernels.Mat) ([]byte, error) {
 	return p, dev.Download(p, m.Buf, m.Off)
 }
 
-// hostF32 copies a dense matrix to the host as F32.
-func hostF32(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
+// F32 copies a dense matrix to the host as F32.
+func F32(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	out := kernels.MatOf(kernels.NewHost(kernels.F32, m.Len()), m.Rows, m.Cols)
 	if dev.Info().Host {
 		dev.Ops().Convert(out, m)
 		return out, dev.Ops().Sync()
 	}
-	raw, err := hostBytes(dev, m)
+	raw, err := Bytes(dev, m)
 	if err != nil {
 		return out, err
 	}
 	for i, dst := 0, out.Buf.F32(); i < len(dst); i++ {
-		dst[i] = element(raw, m.DType(), i)
+		dst[i] = Element(raw, m.DType(), i)
 	}
 	return out, nil
 }
 
-// element reads element i of a run of F32, BF16 or F16.
-func element(raw []byte, t kernels.DType, i int) float32 {
+// Element reads Element i of a run of F32, BF16 or F16.
+func Element(raw []byte, t kernels.DType, i int) float32 {
 	switch t {
 	case kernels.BF16:
 		return kernels.FromBF16(binary.LittleEndian.Uint16(raw[2*i:]))
@@ -71,8 +77,8 @@ func element(raw []byte, t kernels.DType, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 }
 
-// bytesOf views float64 values as bytes.
-func bytesOf(v []float64) []byte {
+// BytesOf views float64 values as bytes.
+func BytesOf(v []float64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 8*len(v))
 }
 
@@ -88,4 +94,30 @@ func transposeBytes(dst, src []byte, rows, cols, size int) {
 			}
 		}
 	}
+}
+
+// Parallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all.
+func Parallel(threads, n int, f func(lo, hi int)) {
+	threads = max(1, min(threads, n))
+	var wg sync.WaitGroup
+	for t := range threads {
+		wg.Go(func() { f(t*n/threads, (t+1)*n/threads) })
+	}
+	wg.Wait()
+}
+
+// F64 copies an F64 matrix to the host.
+func F64(dev kernels.Device, m kernels.Mat) ([]float64, error) {
+	if m.IsZero() {
+		return nil, nil
+	}
+	raw := make([]byte, 8*m.Len())
+	if err := dev.Download(raw, m.Buf, m.Off); err != nil {
+		return nil, err
+	}
+	out := make([]float64, m.Len())
+	for j := range out {
+		out[j] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*j:]))
+	}
+	return out, nil
 }

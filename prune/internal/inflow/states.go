@@ -1,4 +1,4 @@
-package prune
+package inflow
 
 import (
 	"context"
@@ -7,16 +7,16 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// activations are the hidden states of all calibration sequences between two blocks, in batches that run at a time.
-type activations struct {
+// States are the hidden states of all calibration sequences between two blocks, in batches that run at a time.
+type States struct {
 	m         *lm.Model
 	batches   []*lm.Hidden
 	sequences int
 }
 
-// newActivations embeds the sequences, in batches of about batchTokens tokens.
-func newActivations(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens int) (*activations, error) {
-	a := &activations{m: m, sequences: len(ids)}
+// NewStates embeds the sequences, in batches of about batchTokens tokens.
+func NewStates(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens int) (*States, error) {
+	a := &States{m: m, sequences: len(ids)}
 	for lo := 0; lo < len(ids); {
 		hi, tokens := lo, 0
 		for hi < len(ids) && (hi == lo || tokens+len(ids[hi]) <= batchTokens) {
@@ -29,7 +29,7 @@ func newActivations(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens
 			err = ctx.Err()
 		}
 		if err != nil {
-			a.free()
+			a.Free()
 			return nil, err
 		}
 		lo = hi
@@ -37,8 +37,8 @@ func newActivations(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens
 	return a, nil
 }
 
-// advance runs a block in place. progress is called before each batch.
-func (a *activations) advance(ctx context.Context, l int, hooks *lm.Hooks, progress func(done, of int)) error {
+// Advance runs a block in place. progress is called before each batch.
+func (a *States) Advance(ctx context.Context, l int, hooks *lm.Hooks, progress func(done, of int)) error {
 	done := 0
 	for _, h := range a.batches {
 		progress(done, a.sequences)
@@ -50,8 +50,8 @@ func (a *activations) advance(ctx context.Context, l int, hooks *lm.Hooks, progr
 	return nil
 }
 
-// peek runs a block for what the hooks see and leaves the states as they are.
-func (a *activations) peek(ctx context.Context, l int, hooks *lm.Hooks, progress func(done, of int)) error {
+// Peek runs a block for what the hooks see and leaves the states as they are.
+func (a *States) Peek(ctx context.Context, l int, hooks *lm.Hooks, progress func(done, of int)) error {
 	var scratch *kernels.Buffer
 	defer func() {
 		if scratch != nil {
@@ -79,8 +79,8 @@ func (a *activations) peek(ctx context.Context, l int, hooks *lm.Hooks, progress
 	return nil
 }
 
-// free gives the states back; a nil receiver has none.
-func (a *activations) free() {
+// Free gives the states back; a nil receiver has none.
+func (a *States) Free() {
 	if a == nil {
 		return
 	}

@@ -1,81 +1,81 @@
-package prune
+// Package inflow measures what flows into the matrices of a block.
+package inflow
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
 
-// Stats is a set of statistics that a metric, an allocation or an update reads.
-type Stats uint8
+// Set is a set of statistics that a metric, an allocation or an update reads.
+type Set uint8
 
 // The statistics. All but Gradients are of the inputs of a matrix, over the tokens that reach it; with N the number of
 // calibration sequences:
 const (
-	SumSquares Stats = 1 << iota // s_j = (1/N)·Σ x_j²
-	Sums                         // (1/N)·Σ x_j
-	Variances                    // variance of x_j within a sequence, over n, averaged over sequences by their tokens
-	Hessian                      // (2/N)·Σ x xᵀ, and the factor of its damped inverse
-	Gradients                    // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+	SumSquares Set = 1 << iota // s_j = (1/N)·Σ x_j²
+	Sums                       // (1/N)·Σ x_j
+	Variances                  // variance of x_j within a sequence, over n, averaged over sequences by their tokens
+	Hessian                    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
+	Gradients                  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
 )
 
-// ofInputs are the statistics that need a pass through the block.
-const ofInputs = SumSquares | Sums | Variances | Hessian
+// OfInputs are the statistics that need a pass through the block.
+const OfInputs = SumSquares | Sums | Variances | Hessian
 
-// inputStats gathers what flows into the matrices of one block. Matrices that read the same input (q, k and v; gate and up
+// Stats gathers what flows into the matrices of one block. Matrices that read the same input (q, k and v; gate and up
 // of the same expert) share one accumulator, filled by the first of them.
-type inputStats struct {
+type Stats struct {
 	dev       kernels.Device
-	needs     Stats
+	needs     Set
 	sequences int
-	damping   float64
-	sums      map[string]*inputSum // by tensor name
-	leads     map[string]bool      // tensors that fill their accumulator
-	all       []*inputSum
+	damping   float64         // 0: the default
+	sums      map[string]*Sum // by tensor name
+	leads     map[string]bool // tensors that fill their accumulator
+	all       []*Sum
 	gram      *kernels.Buffer // F32 scratch of a product
-	factored  *inputSum       // the one whose factor is held
+	factored  *Sum            // the one whose factor is held
 	err       error           // the first failure of a hook
 }
 
-// inputSum accumulates over the tokens of one input, in F64. Vectors are on the device, [1, in].
-type inputSum struct {
+// Sum accumulates over the tokens of one input, in F64. Vectors are on the device, [1, in].
+type Sum struct {
 	in             int
 	tokens         int64
 	squares, total kernels.Mat
 	within         []float64   // Σ (x - mean of its sequence)²
 	hessian        kernels.Mat // Σ x xᵀ [in, in]
 
-	scaled  linalg.Matrix // the Hessian on the host, dead inputs' diagonal 1
-	dead    []int         // inputs that are always 0
-	factor  kernels.Mat   // F32 on the host
-	damping linalg.Damping
+	scaled  linalg.Matrix  // the Hessian on the host, dead inputs' diagonal 1
+	Dead    []int          // inputs that are always 0
+	u       kernels.Mat    // F32 on the host
+	Damping linalg.Damping // of its Hessian, once factored
 }
 
-// newInputStats makes accumulators for the matrices of a block.
-func newInputStats(dev kernels.Device, linears []lm.Linear, needs Stats, sequences int) (*inputStats, error) {
+// New makes accumulators for the matrices of a block.
+func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damping float64) (*Stats, error) {
 	if needs&Variances != 0 {
 		needs |= SumSquares | Sums
 	}
-	s := &inputStats{dev: dev, needs: needs, sequences: sequences, sums: map[string]*inputSum{}, leads: map[string]bool{}}
+	s := &Stats{dev: dev, needs: needs, sequences: sequences, damping: damping, sums: map[string]*Sum{}, leads: map[string]bool{}}
 	type key struct {
 		input  arch.Role
 		expert int
 	}
-	shared := map[key]*inputSum{}
+	shared := map[key]*Sum{}
 	for _, l := range linears {
 		k := key{inputOf(l.Role), l.Expert}
 		acc := shared[k]
 		if acc == nil {
-			acc = &inputSum{in: l.In}
+			acc = &Sum{in: l.In}
 			s.all = append(s.all, acc)
 			if err := s.alloc(acc); err != nil {
-				s.free()
+				s.Free()
 				return nil, fmt.Errorf("statistics of %s: %w", l.Name, err)
 			}
 			shared[k], s.leads[l.Name] = acc, true
@@ -86,7 +86,7 @@ func newInputStats(dev kernels.Device, linears []lm.Linear, needs Stats, sequenc
 }
 
 // alloc makes the sums that are asked for.
-func (s *inputStats) alloc(a *inputSum) error {
+func (s *Stats) alloc(a *Sum) error {
 	var faults []error
 	mat := func(t kernels.DType, rows, cols int) kernels.Mat {
 		buf, err := s.dev.Alloc(t, rows*cols)
@@ -130,8 +130,8 @@ func inputOf(r arch.Role) arch.Role {
 	return r
 }
 
-// hooks listens to a pass through the block.
-func (s *inputStats) hooks() *lm.Hooks {
+// Hooks listens to a pass through the block.
+func (s *Stats) Hooks() *lm.Hooks {
 	return &lm.Hooks{LinearInput: func(l lm.Linear, x kernels.Mat) {
 		if a := s.sums[l.Name]; a != nil && s.leads[l.Name] && s.err == nil && x.Rows > 0 {
 			s.err = s.add(a, x)
@@ -139,8 +139,14 @@ func (s *inputStats) hooks() *lm.Hooks {
 	}}
 }
 
+// Err is the first failure of the hooks.
+func (s *Stats) Err() error { return s.err }
+
+// SumOf is what matrices that read the same input share.
+func (s *Stats) SumOf(name string) *Sum { return s.sums[name] }
+
 // add takes the rows of x: one sequence, if variances are asked for.
-func (s *inputStats) add(a *inputSum, x kernels.Mat) error {
+func (s *Stats) add(a *Sum, x kernels.Mat) error {
 	ops := s.dev.Ops()
 	a.tokens += int64(x.Rows)
 	if s.needs&Variances != 0 {
@@ -165,7 +171,7 @@ func (s *inputStats) add(a *inputSum, x kernels.Mat) error {
 }
 
 // addSequence takes one sequence; sums before and after give those of the sequence alone.
-func (s *inputStats) addSequence(a *inputSum, x kernels.Mat) error {
+func (s *Stats) addSequence(a *Sum, x kernels.Mat) error {
 	before, err := s.vectors(a)
 	if err != nil {
 		return err
@@ -184,48 +190,43 @@ func (s *inputStats) addSequence(a *inputSum, x kernels.Mat) error {
 }
 
 // vectors downloads Σx² and Σx.
-func (s *inputStats) vectors(a *inputSum) (v [2][]float64, err error) {
+func (s *Stats) vectors(a *Sum) (v [2][]float64, err error) {
 	for i, m := range []kernels.Mat{a.squares, a.total} {
-		if v[i], err = hostF64(s.dev, m); err != nil {
+		if v[i], err = host.F64(s.dev, m); err != nil {
 			return v, err
 		}
 	}
 	return v, nil
 }
 
-// hostF64 copies an F64 matrix to the host.
-func hostF64(dev kernels.Device, m kernels.Mat) ([]float64, error) {
-	if m.IsZero() {
-		return nil, nil
-	}
-	raw := make([]byte, 8*m.Len())
-	if err := dev.Download(raw, m.Buf, m.Off); err != nil {
-		return nil, err
-	}
-	out := make([]float64, m.Len())
-	for j := range out {
-		out[j] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*j:]))
-	}
-	return out, nil
+// Inputs are the statistics of what flows into a matrix. Slices are nil unless asked for, and if no token reached it.
+type Inputs struct {
+	SumSquares []float64
+	Sums       []float64
+	Variances  []float64
+	Tokens     int64 // that reached the matrix
+	Sequences  int   // of the calibration data
+	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory. nil unless
+	// asked for.
+	Factor func() (kernels.Mat, error)
 }
 
-// fill gives the statistics of the inputs of a matrix to a metric; none if no token reached it. A value that is not finite
-// is an error.
-func (s *inputStats) fill(in *Inputs, l lm.Linear) error {
+// Of gives the statistics of the inputs of a matrix. A value that is not finite is an error.
+func (s *Stats) Of(l lm.Linear) (in Inputs, err error) {
 	a := s.sums[l.Name]
 	in.Sequences, in.Tokens = s.sequences, a.tokens
 	if a.tokens == 0 {
-		return nil
+		return in, nil
 	}
 	v, err := s.vectors(a)
 	if err != nil {
-		return err
+		return in, err
 	}
 	in.SumSquares, in.Sums = v[0], v[1]
 	for j := range v[0] {
 		v[0][j] /= float64(s.sequences)
 		if v[0][j]-v[0][j] != 0 {
-			return fmt.Errorf("%s: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, ErrNonFinite)
+			return in, fmt.Errorf("%s: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, host.ErrNonFinite)
 		}
 	}
 	for j := range v[1] {
@@ -238,13 +239,13 @@ func (s *inputStats) fill(in *Inputs, l lm.Linear) error {
 		}
 	}
 	if !a.hessian.IsZero() {
-		in.Factor = func() (kernels.Mat, error) { return s.factor(a, l) }
+		in.Factor = func() (kernels.Mat, error) { return s.factorOf(a, l) }
 	}
-	return nil
+	return in, nil
 }
 
-// hessianOf gives (2/N)·Σ x xᵀ on the host. Inputs that are always 0 get a diagonal of 1.
-func (s *inputStats) hessianOf(a *inputSum, l lm.Linear) (linalg.Matrix, error) {
+// HessianOf gives (2/N)·Σ x xᵀ on the host. Inputs that are always 0 get a diagonal of 1.
+func (s *Stats) HessianOf(a *Sum, l lm.Linear) (linalg.Matrix, error) {
 	if a.scaled.Data != nil {
 		return a.scaled, nil
 	}
@@ -253,7 +254,7 @@ func (s *inputStats) hessianOf(a *inputSum, l lm.Linear) (linalg.Matrix, error) 
 		data = a.hessian.Buf.F64()[a.hessian.Off : a.hessian.Off+a.hessian.Len()]
 	} else {
 		var err error
-		if data, err = hostF64(s.dev, a.hessian); err != nil {
+		if data, err = host.F64(s.dev, a.hessian); err != nil {
 			return linalg.Matrix{}, err
 		}
 	}
@@ -263,48 +264,48 @@ func (s *inputStats) hessianOf(a *inputSum, l lm.Linear) (linalg.Matrix, error) 
 		switch v := h.At(j, j); {
 		case v == 0:
 			h.Set(j, j, 1)
-			a.dead = append(a.dead, j)
+			a.Dead = append(a.Dead, j)
 		case v-v != 0:
-			return h, fmt.Errorf("%s: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, ErrNonFinite)
+			return h, fmt.Errorf("%s: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, host.ErrNonFinite)
 		}
 	}
 	a.scaled = h
 	return h, nil
 }
 
-// factor gives the upper triangular U with (H + damping)⁻¹ = UᵀU. That of one input is held at a time.
-func (s *inputStats) factor(a *inputSum, l lm.Linear) (kernels.Mat, error) {
+// factorOf gives the upper triangular U with (H + damping)⁻¹ = UᵀU. That of one input is held at a time.
+func (s *Stats) factorOf(a *Sum, l lm.Linear) (kernels.Mat, error) {
 	if s.factored == a {
-		return a.factor, nil
+		return a.u, nil
 	}
 	if s.factored != nil {
-		s.factored.factor.Buf.Free()
-		s.factored.factor, s.factored = kernels.Mat{}, nil
+		s.factored.u.Buf.Free()
+		s.factored.u, s.factored = kernels.Mat{}, nil
 	}
-	h, err := s.hessianOf(a, l)
+	h, err := s.HessianOf(a, l)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
 	u := kernels.MatOf(kernels.NewHost(kernels.F32, a.in*a.in), a.in, a.in)
-	view, err := kernels.Wrap(kernels.F64, bytesOf(h.Data))
+	view, err := kernels.Wrap(kernels.F64, host.BytesOf(h.Data))
 	if err != nil {
 		return u, err
 	}
 	solver := linalg.Solver{Threads: s.dev.Info().Threads}
-	if a.damping, err = solver.DampedInverseFactor(u, kernels.MatOf(view, a.in, a.in), s.damping); err != nil {
+	if a.Damping, err = solver.DampedInverseFactor(u, kernels.MatOf(view, a.in, a.in), s.damping); err != nil {
 		return u, fmt.Errorf("%s: Hessian: %w", l.Name, err)
 	}
-	a.factor, s.factored = u, a
+	a.u, s.factored = u, a
 	return u, nil
 }
 
-// free gives the accumulators back; a nil receiver has none.
-func (s *inputStats) free() {
+// Free gives the accumulators back; a nil receiver has none.
+func (s *Stats) Free() {
 	if s == nil {
 		return
 	}
 	for _, a := range s.all {
-		for _, m := range []kernels.Mat{a.squares, a.total, a.hessian, a.factor} {
+		for _, m := range []kernels.Mat{a.squares, a.total, a.hessian, a.u} {
 			if !m.IsZero() {
 				m.Buf.Free()
 			}

@@ -1,6 +1,4 @@
-// Package spectrum has the arithmetic of allocations that look at distributions: exponents of the tails of spectra, and
-// thresholds over many matrices.
-package spectrum
+package allot
 
 import (
 	"math"

@@ -1,4 +1,5 @@
-package prune
+// Package grads collects the gradients of a model's matrices over calibration sequences, a block at a time.
+package grads
 
 import (
 	"context"
@@ -10,39 +11,50 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 // gradientScale is the published factor of gradients.
 const gradientScale = 100
 
-// squares holds Σ (100·g)² of the matrices between passes over parts of the calibration data, F32 in stored layout.
-type squares interface {
+// Job is one collection. G of a matrix is 100·√(Σ g²), g the gradient of the mean loss of one sequence.
+type Job struct {
+	Model  *lm.Model
+	IDs    [][]int32
+	Memory int64                 // about how many bytes the inputs of all blocks may take; 0: 1 GiB
+	Step   func(block, done int) // before a sequence runs forward, or a block backward
+}
+
+func (j Job) dev() kernels.Device { return j.Model.Device() }
+
+// Squares holds Σ (100·g)² of the matrices between passes over parts of the calibration data, F32 in stored layout.
+type Squares interface {
 	open(block int, linears []lm.Linear) (map[string]kernels.Mat, error) // by tensor name, on the device
 	shut(block int) error
 }
 
-// heldSquares keeps them in the device's memory.
-type heldSquares struct {
-	dev    kernels.Device
+// Held keeps them in the device's memory.
+type Held struct {
+	Device kernels.Device
 	blocks map[int]map[string]kernels.Mat
 }
 
-func (h *heldSquares) open(block int, linears []lm.Linear) (map[string]kernels.Mat, error) {
+func (h *Held) open(block int, linears []lm.Linear) (map[string]kernels.Mat, error) {
 	if h.blocks[block] != nil {
 		return h.blocks[block], nil
 	}
 	if h.blocks == nil {
 		h.blocks = map[int]map[string]kernels.Mat{}
 	}
-	m, err := zeros32(h.dev, linears)
+	m, err := zeros32(h.Device, linears)
 	h.blocks[block] = m
 	return m, err
 }
 
-func (h *heldSquares) shut(int) error { return nil }
+func (h *Held) shut(int) error { return nil }
 
 // drop frees the squares of a block that is done.
-func (h *heldSquares) drop(block int) {
+func (h *Held) drop(block int) {
 	for _, m := range h.blocks[block] {
 		m.Buf.Free()
 	}
@@ -53,7 +65,10 @@ func (h *heldSquares) drop(block int) {
 func zeros32(dev kernels.Device, linears []lm.Linear) (map[string]kernels.Mat, error) {
 	m := map[string]kernels.Mat{}
 	for _, l := range linears {
-		rows, cols := storedShape(l)
+		rows, cols := l.Out, l.In
+		if l.Transposed {
+			rows, cols = l.In, l.Out
+		}
 		buf, err := dev.Alloc(kernels.F32, rows*cols)
 		if err != nil {
 			return m, fmt.Errorf("%s: squares of gradients: %w", l.Name, err)
@@ -63,10 +78,11 @@ func zeros32(dev kernels.Device, linears []lm.Linear) (map[string]kernels.Mat, e
 	return m, nil
 }
 
-// filedSquares keeps them in a file, but for one block.
-type filedSquares struct {
-	dev     kernels.Device
-	path    string
+// Filed keeps them in a file, but for one block.
+type Filed struct {
+	Device kernels.Device
+	Path   string // of a scratch file, made and removed here
+
 	file    *os.File
 	at      map[string]int64 // where a matrix is
 	end     int64
@@ -74,16 +90,16 @@ type filedSquares struct {
 	order   []lm.Linear
 }
 
-func (f *filedSquares) open(_ int, linears []lm.Linear) (map[string]kernels.Mat, error) {
+func (f *Filed) open(_ int, linears []lm.Linear) (map[string]kernels.Mat, error) {
 	var err error
 	if f.file == nil {
-		if f.file, err = os.OpenFile(f.path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600); err != nil {
+		if f.file, err = os.OpenFile(f.Path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600); err != nil {
 			return nil, err
 		}
 		f.at = map[string]int64{}
 	}
 	f.order = linears
-	if f.current, err = zeros32(f.dev, linears); err != nil {
+	if f.current, err = zeros32(f.Device, linears); err != nil {
 		return nil, err
 	}
 	for _, l := range linears {
@@ -94,19 +110,19 @@ func (f *filedSquares) open(_ int, linears []lm.Linear) (map[string]kernels.Mat,
 		m := f.current[l.Name]
 		raw := make([]byte, 4*m.Len())
 		if _, err := io.ReadFull(io.NewSectionReader(f.file, at, int64(len(raw))), raw); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.path, err)
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if err := f.dev.Upload(m.Buf, 0, raw); err != nil {
+		if err := f.Device.Upload(m.Buf, 0, raw); err != nil {
 			return nil, err
 		}
 	}
 	return f.current, nil
 }
 
-func (f *filedSquares) shut(int) error {
+func (f *Filed) shut(int) error {
 	for _, l := range f.order {
 		m := f.current[l.Name]
-		raw, err := hostBytes(f.dev, m)
+		raw, err := host.Bytes(f.Device, m)
 		if err != nil {
 			return err
 		}
@@ -122,23 +138,24 @@ func (f *filedSquares) shut(int) error {
 	return nil
 }
 
-func (f *filedSquares) close() error {
+// Close removes the file.
+func (f *Filed) Close() error {
 	if f.file == nil {
 		return nil
 	}
-	return errors.Join(f.file.Close(), os.Remove(f.path))
+	return errors.Join(f.file.Close(), os.Remove(f.Path))
 }
 
-// eachGradient computes G of all matrices and hands every one out, F32 [out, in]. Sequences run forward a few at a time, as many as
+// Each computes G of all matrices and hands every one out, F32 [out, in]. Sequences run forward a few at a time, as many as
 // have room for the inputs of all blocks; then block after block from the last goes backward over these sequences, so
 // that the sums of one block are worked on at a time.
-func (w *walk) eachGradient(ctx context.Context, sums squares, give func(l lm.Linear, g []byte) error) error {
-	budget := w.o.Gradients.Memory
+func (j Job) Each(ctx context.Context, sums Squares, give func(l lm.Linear, g []byte) error) error {
+	budget := j.Memory
 	if budget == 0 {
 		budget = 1 << 30
 	}
-	per := int64(w.m.Blocks()+1) * int64(w.m.Config().Hidden) * 4
-	ids := w.calib.IDs
+	per := int64(j.Model.Blocks()+1) * int64(j.Model.Config().Hidden) * 4
+	ids := j.IDs
 	for lo := 0; lo < len(ids); {
 		hi, left := lo, budget
 		for hi < len(ids) && (hi == lo || left >= per*int64(len(ids[hi]))) {
@@ -149,7 +166,7 @@ func (w *walk) eachGradient(ctx context.Context, sums squares, give func(l lm.Li
 		if hi < len(ids) {
 			finish = nil
 		}
-		if err := w.gradientsOf(ctx, lo, hi, sums, finish); err != nil {
+		if err := j.gradientsOf(ctx, lo, hi, sums, finish); err != nil {
 			return err
 		}
 		lo = hi
@@ -158,7 +175,7 @@ func (w *walk) eachGradient(ctx context.Context, sums squares, give func(l lm.Li
 }
 
 // gradientsOf adds the gradients of sequences [lo, hi), and hands the sums out if give is not nil.
-func (w *walk) gradientsOf(ctx context.Context, lo, hi int, sums squares, give func(l lm.Linear, g []byte) error) error {
+func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give func(l lm.Linear, g []byte) error) error {
 	var runs []*checkpoints
 	defer func() {
 		for _, r := range runs {
@@ -166,16 +183,16 @@ func (w *walk) gradientsOf(ctx context.Context, lo, hi int, sums squares, give f
 		}
 	}()
 	for i := lo; i < hi; i++ {
-		w.step(Step{Stage: Gradient, Block: 0, Done: i, Of: len(w.calib.IDs)})
-		r, err := w.checkpointed(ctx, w.calib.IDs[i])
+		j.Step(0, i)
+		r, err := j.checkpointed(ctx, j.IDs[i])
 		if err != nil {
 			return fmt.Errorf("sequence %d: %w", i, err)
 		}
 		runs = append(runs, r)
 	}
-	for l := w.m.Blocks() - 1; l >= 0; l-- {
-		w.step(Step{Stage: Gradient, Block: l, Done: lo, Of: len(w.calib.IDs)})
-		if err := w.blockGradients(ctx, l, runs, sums, give); err != nil {
+	for l := j.Model.Blocks() - 1; l >= 0; l-- {
+		j.Step(l, lo)
+		if err := j.blockGradients(ctx, l, runs, sums, give); err != nil {
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 	}
@@ -198,25 +215,25 @@ func (c *checkpoints) free() {
 }
 
 // checkpointed runs a sequence forward, and its loss back to the output of the last block.
-func (w *walk) checkpointed(ctx context.Context, ids []int32) (*checkpoints, error) {
-	c := &checkpoints{lens: []int{len(ids)}, inputs: make([]kernels.Mat, w.m.Blocks())}
+func (j Job) checkpointed(ctx context.Context, ids []int32) (*checkpoints, error) {
+	c := &checkpoints{lens: []int{len(ids)}, inputs: make([]kernels.Mat, j.Model.Blocks())}
 	keep := func(dst *kernels.Mat, x kernels.Mat) error {
-		buf, err := w.dev.Alloc(kernels.F32, x.Len())
+		buf, err := j.dev().Alloc(kernels.F32, x.Len())
 		if err != nil {
 			return err
 		}
 		*dst = kernels.MatOf(buf, x.Rows, x.Cols)
-		w.ops.Convert(*dst, x)
+		j.dev().Ops().Convert(*dst, x)
 		return nil
 	}
-	_, err := w.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
+	_, err := j.Model.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
 		Edit: func(state int, x kernels.Mat) error {
-			if state == w.m.Blocks() {
+			if state == j.Model.Blocks() {
 				return nil
 			}
 			return keep(&c.inputs[state], x)
 		},
-		WantHidden: func(state int) bool { return state == w.m.Blocks() },
+		WantHidden: func(state int) bool { return state == j.Model.Blocks() },
 		Hooks:      &lm.Hooks{HiddenGrad: func(_ int, g kernels.Mat) error { return keep(&c.grad, g) }},
 	})
 	if err != nil {
@@ -226,25 +243,25 @@ func (w *walk) checkpointed(ctx context.Context, ids []int32) (*checkpoints, err
 }
 
 // blockGradients takes the sequences back through one block.
-func (w *walk) blockGradients(ctx context.Context, l int, runs []*checkpoints, sums squares, give func(l lm.Linear, g []byte) error) error {
-	linears := w.m.Linears(l)
+func (j Job) blockGradients(ctx context.Context, l int, runs []*checkpoints, sums Squares, give func(l lm.Linear, g []byte) error) error {
+	linears := j.Model.Linears(l)
 	acc, err := sums.open(l, linears)
 	if err != nil {
 		return err
 	}
 	hooks := &lm.Hooks{WeightGrad: func(name string, g kernels.Mat) error {
-		w.ops.AddSquare(acc[name], g, gradientScale)
+		j.dev().Ops().AddSquare(acc[name], g, gradientScale)
 		return nil
 	}}
 	for _, r := range runs {
 		hooks.HiddenGrad = func(state int, g kernels.Mat) error {
 			if state == l {
-				w.ops.Convert(r.grad, g)
+				j.dev().Ops().Convert(r.grad, g)
 			}
 			return nil
 		}
-		loss := func(_, grad kernels.Mat) (float64, error) { w.ops.Convert(grad, r.grad); return 0, nil }
-		_, err := w.m.BackwardBlock(ctx, l, &lm.Hidden{X: r.inputs[l], Lens: r.lens}, loss, lm.BackwardOptions{
+		loss := func(_, grad kernels.Mat) (float64, error) { j.dev().Ops().Convert(grad, r.grad); return 0, nil }
+		_, err := j.Model.BackwardBlock(ctx, l, &lm.Hidden{X: r.inputs[l], Lens: r.lens}, loss, lm.BackwardOptions{
 			Hooks:      hooks,
 			Want:       func(name string) bool { return !acc[name].IsZero() },
 			WantHidden: func(state int) bool { return state == l && l > 0 },
@@ -255,16 +272,16 @@ func (w *walk) blockGradients(ctx context.Context, l int, runs []*checkpoints, s
 		r.inputs[l].Buf.Free()
 		r.inputs[l] = kernels.Mat{}
 	}
-	w.m.ReleaseBlock(l, false)
+	j.Model.ReleaseBlock(l, false)
 	for _, lin := range linears {
 		if give == nil {
 			break
 		}
-		if err := w.giveGradient(lin, acc[lin.Name], give); err != nil {
+		if err := j.giveGradient(lin, acc[lin.Name], give); err != nil {
 			return fmt.Errorf("%s: %w", lin.Name, err)
 		}
 	}
-	if held, ok := sums.(*heldSquares); ok && give != nil {
+	if held, ok := sums.(*Held); ok && give != nil {
 		held.drop(l)
 		return nil
 	}
@@ -272,22 +289,22 @@ func (w *walk) blockGradients(ctx context.Context, l int, runs []*checkpoints, s
 }
 
 // giveGradient takes the roots of a matrix's sums.
-func (w *walk) giveGradient(l lm.Linear, sum kernels.Mat, give func(l lm.Linear, g []byte) error) (err error) {
+func (j Job) giveGradient(l lm.Linear, sum kernels.Mat, give func(l lm.Linear, g []byte) error) (err error) {
 	if l.Transposed {
-		if sum, err = transposed(w.dev, sum); err != nil {
+		if sum, err = host.Transposed(j.dev(), sum); err != nil {
 			return err
 		}
 		defer sum.Buf.Free()
 	}
-	host, err := hostF32(w.dev, sum)
+	roots, err := host.F32(j.dev(), sum)
 	if err != nil {
 		return err
 	}
-	v := host.Buf.F32()
-	inParallel(w.dev.Info().Threads, len(v), func(lo, hi int) {
+	v := roots.Buf.F32()
+	host.Parallel(j.dev().Info().Threads, len(v), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			v[i] = float32(math.Sqrt(float64(v[i])))
 		}
 	})
-	return give(l, host.Buf.Bytes())
+	return give(l, roots.Buf.Bytes())
 }

@@ -1,46 +1,34 @@
-package prune
+package score
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
-
-// share selects by shares of the rows' scores.
-func (w *walk) share(c *change, score kernels.Score) error {
-	h, err := newHostScore(w.dev, score)
-	if err != nil {
-		return err
-	}
-	return errors.Join(w.onHost(c, func(keep kernels.Mat) (err error) {
-		c.t.Alpha, err = shareMask(keep, h, c.plan.sparsity)
-		return err
-	}), w.ops.Sync())
-}
 
 // shareRows are the scores of a matrix with those of every row sorted and summed up.
 type shareRows struct {
-	h      hostScore
+	h      Scores
 	sorted []float32
 	totals []float64
 	cuts   []float32 // the highest score of every row that goes; -1: none
 	gone   []int
 }
 
-// shareMask writes the keep mask that takes from every row the lowest scores that make up no more than a share alpha of its
+// ShareMask writes the keep mask that takes from every row the lowest scores that make up no more than a share alpha of its
 // total, and what equals the highest of them. alpha is found by bisection from 0.4 on [0, 0.8], until the matrix loses
 // its sparsity within 0.001 or the interval is shorter than that: Wanda's appendix. A row whose lowest score is more
 // than the share of its total loses nothing.
-func shareMask(keep kernels.Mat, h hostScore, sparsity float64) (alpha float64, err error) {
-	s := &shareRows{h: h, sorted: h.all(), totals: make([]float64, h.rows), cuts: make([]float32, h.rows), gone: make([]int, h.rows)}
-	for i := range h.rows {
-		row := s.sorted[i*h.cols : (i+1)*h.cols]
+func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err error) {
+	s := &shareRows{h: h, sorted: h.All(), totals: make([]float64, h.Rows), cuts: make([]float32, h.Rows), gone: make([]int, h.Rows)}
+	for i := range h.Rows {
+		row := s.sorted[i*h.Cols : (i+1)*h.Cols]
 		slices.Sort(row)
 		if len(row) > 0 && row[0] < 0 {
-			return 0, fmt.Errorf("%w: group %s with a score of %g in row %d; it needs scores of 0 or more", ErrOptions, Share, row[0], i)
+			return 0, fmt.Errorf("output %d: %w: %g", i, ErrNegative, row[0])
 		}
 		for _, v := range row {
 			s.totals[i] += float64(v)
@@ -53,11 +41,11 @@ func shareMask(keep kernels.Mat, h hostScore, sparsity float64) (alpha float64, 
 			s.cuts[i] = -1
 		}
 	}
-	inParallel(h.threads, h.rows, func(lo, hi int) {
-		buf := make([]float32, h.cols)
+	host.Parallel(h.Threads, h.Rows, func(lo, hi int) {
+		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			mask := keep.RowU8(i)
-			for j, v := range h.row(buf, i) {
+			for j, v := range h.Row(buf, i) {
 				mask[j] = 1
 				if v <= s.cuts[i] {
 					mask[j] = 0
@@ -85,9 +73,9 @@ func (s *shareRows) bisect(sparsity float64) float64 {
 
 // cut finds what goes of every row for a share, and returns the sparsity.
 func (s *shareRows) cut(alpha float64) float64 {
-	inParallel(s.h.threads, s.h.rows, func(lo, hi int) {
+	host.Parallel(s.h.Threads, s.h.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			row := s.sorted[i*s.h.cols : (i+1)*s.h.cols]
+			row := s.sorted[i*s.h.Cols : (i+1)*s.h.Cols]
 			limit, sum, c := s.totals[i]*alpha, 0.0, 0
 			for c < len(row) {
 				if sum += float64(row[c]); sum > limit {
@@ -109,5 +97,5 @@ func (s *shareRows) cut(alpha float64) float64 {
 	for _, n := range s.gone {
 		total += n
 	}
-	return float64(total) / float64(s.h.rows*s.h.cols)
+	return float64(total) / float64(s.h.Rows*s.h.Cols)
 }
