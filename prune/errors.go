@@ -3,6 +3,7 @@ package prune
 import (
 	"errors"
 
+	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/host"
 )
 
@@ -19,7 +20,7 @@ var (
 	// ErrMask: a mask does not have the zeros that it must have.
 	ErrMask = errors.New("mask check failed")
 	// ErrGradients: a file of gradients does not fit the model.
-	ErrGradients = errors.New("unusable gradients")
+	ErrGradients = grads.ErrUnfit
 	// ErrConstant: all scores of a matrix are the same, so that they rank nothing.
 	ErrConstant = errors.New("scores are constant")
 )

@@ -143,7 +143,7 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inflow.Stats) (in 
 		in.SumSquares, in.Sums, in.Variances = x.SumSquares, x.Sums, x.Variances
 		in.Tokens, in.Sequences, in.Factor = x.Tokens, x.Sequences, x.Factor
 	}
-	if in.G, err = w.gradients.of(l); err != nil {
+	if in.G, err = w.gradients.Of(l); err != nil {
 		return in, nil, err
 	}
 	if !l.Transposed {

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
 )
@@ -64,7 +65,7 @@ type walk struct {
 	overrides map[string]Override // by tensor name
 	targets   map[string]float64  // sparsity by tensor name, where blocks do not settle it
 	patterns  []Pattern           // by block, where the allocation gives each its own
-	gradients *gradients
+	gradients *grads.Set
 }
 
 // newWalk checks what can be checked before anything runs.
@@ -238,7 +239,7 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 		defer byOutput.Buf.Free()
 	}
 	var err error
-	if t.BadGroups, err = checkGroups(w.dev, byOutput, p.pattern, order); err == nil && t.BadGroups > 0 {
+	if t.BadGroups, err = host.BadGroups(w.dev, byOutput, p.pattern.N, p.pattern.M, order); err == nil && t.BadGroups > 0 {
 		err = fmt.Errorf("%w: %d groups have fewer zeros than %s asks for", ErrMask, t.BadGroups, p.pattern)
 	}
 	if err != nil {
@@ -355,7 +356,7 @@ func (w *walk) fail(name string, err error) error {
 
 func (w *walk) free() {
 	w.states.Free()
-	w.gradients.close()
+	w.gradients.Close()
 	if w.keep != nil {
 		w.keep.Free()
 	}

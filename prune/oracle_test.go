@@ -20,6 +20,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
 	"github.com/modelcompress/compress/safetensors"
@@ -681,11 +682,11 @@ func TestGradientsOracle(t *testing.T) {
 			worst := 0.0
 			for b := range m.Blocks() {
 				for _, l := range m.Linears(b) {
-					got, err := w.gradients.of(l)
+					got, err := w.gradients.Of(l)
 					if err != nil {
 						t.Fatal(err)
 					}
-					for i, v := range floats(want, gradientName(l)) {
+					for i, v := range floats(want, grads.Name(l)) {
 						worst = max(worst, math.Abs(float64(got.Buf.F32()[i])-v)/v)
 					}
 				}

@@ -1,12 +1,9 @@
 package prune
 
 import (
-	"encoding/binary"
 	"fmt"
-	"sync"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/sweep"
 )
 
@@ -50,65 +47,6 @@ func layerRank(numel int, sparsity float64) int {
 		return -1
 	}
 	return min(int(float64(numel)*sparsity), numel-1)
-}
-
-// checkGroups counts the groups of m inputs, consecutive or so in the given order, of a matrix [out, in] that have fewer than n
-// zeros; a short last group needs min(n, its size). It looks at the weights as they are, not at a mask.
-func checkGroups(dev kernels.Device, w kernels.Mat, p Pattern, order []int32) (bad int64, err error) {
-	raw, err := host.Bytes(dev, w)
-	if err != nil {
-		return 0, err
-	}
-	size := w.DType().Size()
-	var sum sync.Mutex
-	host.Parallel(dev.Info().Threads, w.Rows, func(lo, hi int) {
-		var n int64
-		moved := make([]byte, len(order)*size)
-		for i := lo; i < hi; i++ {
-			row := raw[i*w.Cols*size : (i+1)*w.Cols*size]
-			for p, j := range order {
-				copy(moved[p*size:(p+1)*size], row[int(j)*size:])
-			}
-			if order != nil {
-				row = moved
-			}
-			n += badGroups(row, size, p)
-		}
-		sum.Lock()
-		bad += n
-		sum.Unlock()
-	})
-	return bad, nil
-}
-
-// badGroups counts the groups of one row with too few zeros.
-func badGroups(row []byte, size int, p Pattern) (bad int64) {
-	for len(row) > 0 {
-		n := min(p.M*size, len(row))
-		if zeros(row[:n], size) < min(p.N, n/size) {
-			bad++
-		}
-		row = row[n:]
-	}
-	return bad
-}
-
-// zeros counts the elements that are zero, of either sign.
-func zeros(p []byte, size int) (n int) {
-	if size == 2 {
-		for ; len(p) > 0; p = p[2:] {
-			if binary.LittleEndian.Uint16(p)&0x7fff == 0 {
-				n++
-			}
-		}
-		return n
-	}
-	for ; len(p) > 0; p = p[4:] {
-		if binary.LittleEndian.Uint32(p)&0x7fffffff == 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // blockCount is how many weights go at least where columns are chosen in blocks.

@@ -163,7 +163,7 @@ func TestCheckGroups(t *testing.T) {
 		p    Pattern
 		want int64
 	}{{Pattern{2, 4}, 4}, {Pattern{1, 4}, 1}, {Pattern{1, 2}, 3}} {
-		bad, err := checkGroups(dev, kernels.MatOf(kernels.WrapF32(w), 2, 10), c.p, nil)
+		bad, err := host.BadGroups(dev, kernels.MatOf(kernels.WrapF32(w), 2, 10), c.p.N, c.p.M, nil)
 		if err != nil || bad != c.want {
 			t.Errorf("%s: %d bad groups, %v; want %d", c.p, bad, err, c.want)
 		}
@@ -172,7 +172,7 @@ func TestCheckGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		dev.Ops().Convert(kernels.MatOf(half, 2, 10), kernels.MatOf(kernels.WrapF32(w), 2, 10))
-		if bad, err = checkGroups(dev, kernels.MatOf(half, 2, 10), c.p, nil); err != nil || bad != c.want {
+		if bad, err = host.BadGroups(dev, kernels.MatOf(half, 2, 10), c.p.N, c.p.M, nil); err != nil || bad != c.want {
 			t.Errorf("%s in BF16: %d bad groups, %v; want %d", c.p, bad, err, c.want)
 		}
 	}

@@ -25,6 +25,7 @@ type Scores struct {
 	Threads    int
 }
 
+// New reads a description of scores from a device.
 func New(dev kernels.Device, s kernels.Score) (Scores, error) {
 	h := Scores{dtype: s.X.DType(), Rows: s.X.Rows, Cols: s.X.Cols, signed: s.Raw, Threads: dev.Info().Threads}
 	var err error
