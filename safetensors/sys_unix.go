@@ -43,21 +43,16 @@ func freeSpace(f *os.File) (int64, bool) {
 	return int64(stat.Bavail) * int64(stat.Bsize), true
 }
 
-// diskError turns the ways in which a disk or a quota is full into ErrNoSpace, and a limit on the size of a file into
-// ErrFileSize.
+// diskError turns a full disk or quota into ErrNoSpace, and a limit on the size of a file into ErrFileSize.
 func diskError(err error, f *os.File, need int64) error {
-	if errors.Is(err, unix.EFBIG) {
-		return fault(fmt.Errorf("%w: %w", ErrFileSize, unix.EFBIG), -1, "it needs %d bytes", need)
-	}
-	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
-		if !errors.Is(err, full) {
-			continue
-		}
-		e := fault(fmt.Errorf("%w: %w", ErrNoSpace, full), -1, "%d bytes are needed", need)
-		if free, ok := freeSpace(f); ok {
-			e.Detail += fmt.Sprintf(", %d are free", free)
-		}
-		return e
+	var cause unix.Errno
+	errors.As(err, &cause)
+	switch cause {
+	case unix.EFBIG:
+		return fault(fmt.Errorf("%w: %w", ErrFileSize, cause), -1, "it needs %d bytes", need)
+	case unix.ENOSPC, unix.EDQUOT:
+		free, _ := freeSpace(f)
+		return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed, %d are free", need, free)
 	}
 	return err
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -140,46 +138,13 @@ func TestProgressIsSilent(t *testing.T) {
 	}
 }
 
-// TestNamesDoNotSteerTheTerminal: what comes from a file is printed without control characters.
-func TestNamesDoNotSteerTheTerminal(t *testing.T) {
-	var b bytes.Buffer
-	table := &report.Table{Columns: report.Columns("tensor"), Note: "zeros"}
-	table.Add("evil\x1b]0;title\a\u202e")
-	table.Add("block.0.weight")
-	printTable(&b, table)
-	if strings.ContainsAny(b.String(), "\x1b\a\u202e") || !strings.Contains(b.String(), `"evil\x1b]0;title\a\u202e"`) || !strings.Contains(b.String(), "block.0.weight") {
-		t.Errorf("%q", b.String())
-	}
-}
-
-func TestGroupRoom(t *testing.T) {
-	dir := t.TempDir()
-	if _, limited := groupRoom(dir); limited {
-		t.Error("a limit without files")
-	}
-	for name, text := range map[string]string{"memory.max": "1000\n", "memory.current": "400\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if room, limited := groupRoom(dir); !limited || room != 600 {
-		t.Errorf("%d %v, want 600", room, limited)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "memory.max"), []byte("max\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, limited := groupRoom(dir); limited {
-		t.Error("max is no limit")
-	}
-}
-
 // TestHelpFitsTheTerminal: no line of prose is wider than the terminal, and examples are whole.
 func TestHelpFitsTheTerminal(t *testing.T) {
 	root := (&app{}).root()
 	for _, c := range root.Commands() {
 		var b bytes.Buffer
 		c.SetOut(&b)
-		help(c, nil)
+		usage.Help(c, nil)
 		for line := range strings.Lines(b.String()) {
 			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 120 && !strings.Contains(c.Example, strings.TrimSpace(line)) {
 				t.Errorf("%s: a line of %d characters: %s", c.Name(), n, line)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/contest"
+	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -38,7 +41,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, contest.ErrOtherJob,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
@@ -89,14 +92,14 @@ func (a *app) printError(w io.Writer, root *cobra.Command, err error) {
 	if c, _, findErr := root.Find(a.args); findErr == nil {
 		name = c.CommandPath()
 	}
-	text := oneLine(err)
+	text := plainer(oneLine(err))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
 		if a.keeps {
 			text += " (HINT: the same command with --resume continues)"
 		}
 	}
-	style := lipgloss.NewStyle().Bold(true).Foreground(colours().ErrorHeader[1])
+	style := lipgloss.NewStyle().Bold(true).Foreground(usage.Colours().ErrorHeader[1])
 	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
 }
 
@@ -113,6 +116,24 @@ func oneLine(err error) string {
 		if errors.Is(err, h.err) {
 			return text + " (HINT: " + h.hint + ")"
 		}
+	}
+	return text
+}
+
+// groups are what the flag library says about flags that belong together, and how that is said here.
+var groups = []struct {
+	form *regexp.Regexp
+	text string
+}{
+	{regexp.MustCompile(`^at least one of the flags in the group \[(\S+) (\S+)\] is required$`), "give --$1 or --$2"},
+	{regexp.MustCompile(`^if any flags in the group \[(\S+) (\S+)\] are set none of the others can be.*$`), "--$1 and --$2 exclude each other"},
+	{regexp.MustCompile(`^required flag\(s\) "(\S+)" not set$`), "--$1 is not given"},
+}
+
+// plainer words what the flag library says.
+func plainer(text string) string {
+	for _, g := range groups {
+		text = g.form.ReplaceAllString(text, g.text)
 	}
 	return text
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -54,7 +55,7 @@ func printDiff(j *job, r *checkpoint.Diff) {
 		list []string
 	}{{r.A, r.OnlyA}, {r.B, r.OnlyB}} {
 		for _, name := range side.list {
-			fmt.Fprintf(j.out(), "only in %s: %s\n", side.name, printable(name))
+			fmt.Fprintf(j.out(), "only in %s: %s\n", side.name, terminal.Printable(name))
 		}
 	}
 	fmt.Fprintf(j.out(), "%d of %d tensors are equal\n", r.Same, r.Same+len(r.OnlyA)+differing(r.Tensors))

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/memory"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 )
@@ -128,7 +129,7 @@ type raw interface{ raw() }
 func (j *job) record(result any) ([]byte, error) {
 	all := map[string]any{
 		"command": j.command, "args": j.args, "version": compress.Version(), "seed": j.seed,
-		"started": j.start.UTC().Format(time.RFC3339), "seconds": time.Since(j.start).Seconds(), "peak_memory_bytes": peakMemory(),
+		"started": j.start.UTC().Format(time.RFC3339), "seconds": time.Since(j.start).Seconds(), "peak_memory_bytes": memory.Peak(),
 	}
 	if j.dev != nil {
 		all["device"] = j.dev.Info()

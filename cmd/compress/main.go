@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -64,7 +65,7 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.SetHelpFunc(help)
+	root.SetHelpFunc(usage.Help)
 	root.SetHelpCommand(a.helpCmd())
 	root.AddCommand(
 		a.inspectCmd(), a.tokenizeCmd(), a.forwardCmd(), a.generateCmd(), a.pplCmd(),

@@ -1,72 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"os"
-	"strconv"
-	"strings"
-	"unicode"
 
-	"charm.land/lipgloss/v2"
-	"charm.land/lipgloss/v2/table"
-	"github.com/charmbracelet/colorprofile"
-
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/internal/report"
 )
 
-// printable keeps names from files from steering the terminal: a text with control or format characters is quoted.
-func printable(text string) string {
-	for _, r := range text {
-		if !unicode.IsPrint(r) {
-			return strconv.Quote(text)
-		}
-	}
-	return text
-}
-
-// printTable writes a table for a terminal: figures flush right, headings underlined; colour only where it shows.
-func printTable(out io.Writer, t *report.Table) {
-	if out == io.Discard {
-		return
-	}
-	w := colorprofile.NewWriter(out, os.Environ())
-	head := lipgloss.NewStyle().Bold(true)
-	soft := lipgloss.NewStyle().Foreground(lipgloss.BrightBlack)
-	grid := table.New().Border(lipgloss.NormalBorder()).BorderStyle(soft).
-		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).BorderColumn(false).Wrap(false).
-		StyleFunc(func(row, col int) lipgloss.Style {
-			s := lipgloss.NewStyle()
-			if row == table.HeaderRow {
-				s = head
-			}
-			if col > 0 {
-				s = s.PaddingLeft(2)
-			}
-			if t.Numeric(col) {
-				s = s.Align(lipgloss.Right)
-			}
-			return s
-		})
-	names := make([]string, len(t.Columns))
-	for c := range t.Columns {
-		names[c] = t.Columns[c].Name
-	}
-	grid.Headers(names...)
-	for r := range t.Rows {
-		cells := make([]string, len(names))
-		for c := range cells {
-			cells[c] = printable(t.Cell(r, c))
-		}
-		grid.Row(cells...)
-	}
-	if t.Title != "" {
-		fmt.Fprintln(w, head.Render(printable(t.Title)))
-	}
-	for line := range strings.Lines(grid.Render()) {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
-	}
-	if t.Note != "" {
-		fmt.Fprintln(w, soft.Render(printable(t.Note)))
-	}
-}
+// printTable writes a table for people; nothing where output is discarded.
+func printTable(out io.Writer, t *report.Table) { terminal.Table(out, t) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/texts"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -49,16 +50,16 @@ func tokenize(j *job, path string, o tokenizeFlags) (any, error) {
 		return nil, err
 	}
 	out := bufio.NewWriter(j.out())
-	ids, texts := tokenLines{}, textLines{}
-	err = eachText(o, func(text string) error {
+	ids, decoded := tokenLines{}, textLines{}
+	err = texts.Source{Text: o.text, File: o.file, IDs: o.decode}.Each(func(text string) error {
 		if err := j.ctx.Err(); err != nil {
 			return err
 		}
 		if o.decode {
-			s, err := decodeLine(tok, text, o.noSpecial)
+			s, err := texts.DecodeLine(tok, text, o.noSpecial)
 			if err == nil {
 				fmt.Fprintln(out, s)
-				texts = append(texts, s)
+				decoded = append(decoded, s)
 			}
 			return err
 		}
@@ -76,7 +77,7 @@ func tokenize(j *job, path string, o tokenizeFlags) (any, error) {
 		return nil, err
 	}
 	if o.decode {
-		return texts, nil
+		return decoded, nil
 	}
 	return ids, nil
 }

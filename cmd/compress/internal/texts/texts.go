@@ -1,4 +1,5 @@
-package main
+// Package texts reads what is to be turned into token ids, or back, line by line.
+package texts
 
 import (
 	"bufio"
@@ -14,17 +15,23 @@ import (
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
-// eachText calls do for every text of the flags; errors name file and line.
-func eachText(o tokenizeFlags, do func(string) error) error {
-	if o.file == "" {
-		if !utf8.ValidString(o.text) {
+// Source says where texts are: in Text itself, or one on each line of File ("-" is stdin).
+type Source struct {
+	Text, File string
+	IDs        bool // the texts are token ids: a line of a .jsonl file may be an array
+}
+
+// Each calls do for every text; errors name file and line.
+func (o Source) Each(do func(string) error) error {
+	if o.File == "" {
+		if !utf8.ValidString(o.Text) {
 			return errors.New("--text: not valid UTF-8")
 		}
-		return do(o.text)
+		return do(o.Text)
 	}
 	in := os.Stdin
-	if o.file != "-" {
-		f, err := os.Open(o.file)
+	if o.File != "-" {
+		f, err := os.Open(o.File)
 		if err != nil {
 			return err
 		}
@@ -41,8 +48,8 @@ func eachText(o tokenizeFlags, do func(string) error) error {
 			return err
 		}
 		text := strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
-		if strings.HasSuffix(o.file, ".jsonl") {
-			text, err = jsonText(text, o.decode)
+		if strings.HasSuffix(o.File, ".jsonl") {
+			text, err = jsonText(text, o.IDs)
 		} else if err = nil; !utf8.ValidString(text) {
 			err = errors.New("not valid UTF-8")
 		}
@@ -50,7 +57,7 @@ func eachText(o tokenizeFlags, do func(string) error) error {
 			err = do(text)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: line %d: %w", o.file, n, err)
+			return fmt.Errorf("%s: line %d: %w", o.File, n, err)
 		}
 	}
 }
@@ -83,7 +90,8 @@ func jsonText(line string, ids bool) (string, error) {
 	return *object.Text, nil
 }
 
-func decodeLine(tok *tokenizer.Tokenizer, line string, skipSpecial bool) (string, error) {
+// DecodeLine turns ids, separated by blanks or commas, into text.
+func DecodeLine(tok *tokenizer.Tokenizer, line string, skipSpecial bool) (string, error) {
 	var ids []int32
 	for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" ,\t[]", r) }) {
 		id, err := strconv.ParseInt(word, 10, 32)
