@@ -12,6 +12,7 @@ const (
 	fusedTails      = 48
 	fusedTail       = 56
 	fusedValues     = 72
+	fusedTable      = 104
 
 	expandDst    = 0
 	expandValues = 8
@@ -24,7 +25,10 @@ const (
 func writeSparse(f *file) {
 	for _, typ := range []string{"F32", "BF16", "F16"} {
 		for rows := 1; rows <= 4; rows++ {
-			fusedShape{typ, rows}.write(f)
+			fusedShape{avx512Widen, typ, rows}.write(f)
+		}
+		for rows := 1; rows <= 2; rows++ {
+			fusedShape{avx2Widen, typ, rows}.write(f)
 		}
 	}
 	writeExpand(f, "expandWordsAVX512", 32, 2, func() {
@@ -89,19 +93,20 @@ for j < %d·e.groups { if mask[j] { dst[j] = *values++ } else { dst[j] = 0 } }, 
 
 // fusedShape is one kernel that multiplies four rows of a sparse weight with rows rows of x.
 type fusedShape struct {
+	isa  widenISA
 	typ  string
 	rows int
 }
 
 // write emits the kernel. Registers: R8 to R11 the stored elements of the rows, AX their masks with strides SI and BX, R12 x,
-// R13 the masks of the next four rows, DX the distance of the prefetches, CX steps left. A tail is one more step with the
-// masks in the arguments.
+// DX the distance of the prefetches, CX steps left, R13 the masks of the next four rows or, for AVX2, the table of the
+// expansion. A tail is one more step with the masks in the arguments.
 func (s fusedShape) write(f *file) {
-	f.doc(`func fused%sx%d(d *fusedArgs)
+	f.doc(`func fused%s%sx%d(d *fusedArgs)
 
 d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.steps steps of 32 columns and one more if d.tails is 1.`,
-		s.typ, s.rows, s.rows, s.rows)
-	f.raw(fmt.Sprintf("TEXT ·fused%sx%d(SB), NOSPLIT, $0-8", s.typ, s.rows))
+		s.typ, s.isa.name, s.rows, s.rows, s.rows)
+	f.raw(fmt.Sprintf("TEXT ·fused%s%sx%d(SB), NOSPLIT, $0-8", s.typ, s.isa.name, s.rows))
 	f.op("MOVQ d+0(FP), DI")
 	for r := range dotW {
 		f.op("MOVQ %d(DI), R%d", fusedValues+8*r, 8+r)
@@ -112,26 +117,34 @@ d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.steps 
 	f.op("MOVQ %d(DI), CX", fusedSteps)
 	f.op("MOVQ %d(DI), DX", fusedAhead)
 	f.op("LEAQ (SI)(SI*2), BX")
-	f.op("LEAQ (AX)(SI*4), R13")
-	for a := range dotW * s.rows {
-		f.op("VPXORQ Z%d, Z%d, Z%d", a, a, a)
+	if s.isa.lanes == 8 {
+		f.op("MOVQ %d(DI), R13", fusedTable)
+	} else {
+		f.op("LEAQ (AX)(SI*4), R13")
 	}
-	if s.typ == "BF16" {
+	for a := range dotW * s.rows {
+		f.op("VXORPS %s%d, %s%d, %s%d", s.isa.reg, a, s.isa.reg, a, s.isa.reg, a)
+	}
+	if s.typ == "BF16" && s.isa.lanes == 16 {
 		f.op("VPTERNLOGD $255, Z%d, Z%d, Z%d", fusedHigh, fusedHigh, fusedHigh)
 		f.op("VPSLLD $16, Z%d, Z%d", fusedHigh, fusedHigh)
 	}
 	f.op("TESTQ CX, CX")
 	f.op("JZ tail")
 	f.label("loop")
-	f.op("PREFETCHT0 (R13)")
-	for v := range 2 * s.rows {
-		f.op("VMOVUPS %d(R12), Z%d", v*64, fusedFirstX+v)
-	}
-	for r := range dotW {
-		s.step(f, r)
+	if s.isa.lanes == 8 {
+		s.tableSteps(f)
+	} else {
+		f.op("PREFETCHT0 (R13)")
+		f.op("ADDQ $16, R13")
+		for v := range 2 * s.rows {
+			f.op("VMOVUPS %d(R12), Z%d", v*64, fusedFirstX+v)
+		}
+		for r := range dotW {
+			s.step(f, r)
+		}
 	}
 	f.op("ADDQ $%d, R12", 128*s.rows)
-	f.op("ADDQ $16, R13")
 	f.op("ADDQ $4, AX")
 	f.op("DECQ CX")
 	f.op("JNZ loop")
@@ -145,7 +158,7 @@ d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.steps 
 	f.op("MOVQ $1, CX")
 	f.op("JMP loop")
 	f.label("sum")
-	dotShape{avx512Widen, s.typ, s.rows}.reduce(f)
+	dotShape{s.isa, s.typ, s.rows}.reduce(f)
 	f.op("VZEROUPPER")
 	f.op("RET")
 }
@@ -158,9 +171,49 @@ const (
 	fusedHigh   = 26 // ones in the upper half of every lane
 )
 
-// step multiplies 32 columns of row r.
+// fusedMasks are the masks of the four rows.
+var fusedMasks = []string{"(AX)", "(AX)(SI*1)", "(AX)(SI*2)", "(AX)(BX*1)"}
+
+// tableSteps multiplies 32 columns of every row by AVX2, a byte of the mask at a time.
+func (s fusedShape) tableSteps(f *file) {
+	x := func(i, b int) string { return fmt.Sprintf("%d(R12)", 128*i+32*b) }
+	if s.rows == 1 {
+		for b := range 4 {
+			f.op("VMOVUPS %s, Y%d", x(0, b), dotW+b)
+		}
+		x = func(_, b int) string { return fmt.Sprintf("Y%d", dotW+b) }
+	}
+	for r := range dotW {
+		f.op("PREFETCHT0 (R%d)(DX*1)", 8+r)
+	}
+	for b := range 4 {
+		for r := range dotW {
+			v := 8 + (b*dotW+r)%3*2
+			f.op("MOVBLZX %d%s, R14", b, fusedMasks[r])
+			f.op("POPCNTL R14, R15")
+			f.op("SHLL $4, R14")
+			if s.typ == "F32" {
+				f.op("VPMOVSXBD (R13)(R14*1), Y%d", v+1)
+				f.op("VPERMD (R%d), Y%d, Y%d", 8+r, v+1, v)
+				f.op("VPSRAD $31, Y%d, Y%d", v+1, v+1)
+				f.op("VPANDN Y%d, Y%d, Y%d", v, v+1, v)
+				f.op("LEAQ (R%d)(R15*4), R%d", 8+r, 8+r)
+			} else {
+				f.op("VMOVDQU (R%d), X%d", 8+r, v)
+				f.op("VPSHUFB (R13)(R14*1), X%d, X%d", v, v)
+				s.isa.load(f, s.typ, fmt.Sprintf("X%d", v), v)
+				f.op("LEAQ (R%d)(R15*2), R%d", 8+r, 8+r)
+			}
+			for i := range s.rows {
+				f.op("VFMADD231PS %s, Y%d, Y%d", x(i, b), v, r*s.rows+i)
+			}
+		}
+	}
+}
+
+// step multiplies 32 columns of row r by AVX-512.
 func (s fusedShape) step(f *file, r int) {
-	mask := []string{"(AX)", "(AX)(SI*1)", "(AX)(SI*2)", "(AX)(BX*1)"}[r]
+	mask := fusedMasks[r]
 	values := fmt.Sprintf("R%d", 8+r)
 	f.op("PREFETCHT0 (%s)(DX*1)", values)
 	switch s.typ {

@@ -9,8 +9,7 @@ import (
 // sparseOps are the operations on sparse weights of one device. The weight is read as it lies in memory; what a product
 // does with it depends on the rows of x:
 //
-//   - fusedRows at most, and instructions that expand into registers: elements go from memory into the lanes that the mask
-//     names and are multiplied there; see fusedProduct.
+//   - very few: elements go from memory into the lanes that the mask names and are multiplied there; see fusedProduct.
 //   - few: a piece of the weight is expanded into scratch memory that stays in the second-level cache, and multiplied
 //     by the kernels for dense weights; or, where tiles multiply and for any number of rows, 32×32 elements at a time are
 //     expanded into tiles; see sparseProduct.
@@ -28,7 +27,7 @@ type sparseKernels struct {
 
 	tiles func(parts, rows int) func(*sparseTileArgs) // kernel for a bfloat16 weight and up to 32 rows of x; nil: none
 
-	fusedF32, fusedBF16, fusedF16 []func(*fusedArgs) // by rows of x, less 1; nil: none
+	fusedF32, fusedBF16, fusedF16 fusedKernels
 }
 
 // sparseOps fills in the operations on sparse weights.
@@ -47,7 +46,7 @@ func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMu
 	case dst.Len() == 0:
 	case x.Cols == 0:
 		emptyProduct(dst, o)
-	case x.Rows <= fusedRows && s.sparse.fused(w.DType()) != nil:
+	case x.Rows <= s.fusedRows(w):
 		s.fused(dst, x, w, o)
 	case x.Rows <= skinnyRows || s.canTile(w):
 		s.fewRows(dst, x, w, o)

@@ -15,15 +15,18 @@ func chooseSparse(f features, expandWords bool) sparseKernels {
 	if f.avx2 {
 		s.words = expandKernel{run: expandWordsAVX2, lanes: 8}
 		s.doubles = expandKernel{run: expandDoublesAVX2, lanes: 8}
+		s.fusedF32 = fusedKernels{by: []func(*fusedArgs){fusedF32AVX2x1, fusedF32AVX2x2}, maxRows: 2}
+		s.fusedBF16 = fusedKernels{by: []func(*fusedArgs){fusedBF16AVX2x1, fusedBF16AVX2x2}, maxRows: 4}
+		s.fusedF16 = fusedKernels{by: []func(*fusedArgs){fusedF16AVX2x1, fusedF16AVX2x2}, maxRows: 4}
 	}
 	if f.avx512 {
 		s.doubles = expandKernel{run: expandDoublesAVX512, lanes: 16, careful: true}
-		s.fusedF32 = []func(*fusedArgs){fusedF32x1, fusedF32x2, fusedF32x3, fusedF32x4}
+		s.fusedF32 = fusedKernels{by: []func(*fusedArgs){fusedF32AVX512x1, fusedF32AVX512x2, fusedF32AVX512x3, fusedF32AVX512x4}, maxRows: 16, careful: true}
 	}
 	if f.avx512 && expandWords {
 		s.words = expandKernel{run: expandWordsAVX512, lanes: 32, careful: true}
-		s.fusedBF16 = []func(*fusedArgs){fusedBF16x1, fusedBF16x2, fusedBF16x3, fusedBF16x4}
-		s.fusedF16 = []func(*fusedArgs){fusedF16x1, fusedF16x2, fusedF16x3, fusedF16x4}
+		s.fusedBF16 = fusedKernels{by: []func(*fusedArgs){fusedBF16AVX512x1, fusedBF16AVX512x2, fusedBF16AVX512x3, fusedBF16AVX512x4}, maxRows: 16, careful: true, evenFirst: true}
+		s.fusedF16 = fusedKernels{by: []func(*fusedArgs){fusedF16AVX512x1, fusedF16AVX512x2, fusedF16AVX512x3, fusedF16AVX512x4}, maxRows: 16, careful: true}
 	}
 	if f.amx && expandWords {
 		s.tiles = sparseTilesAMX
@@ -61,40 +64,58 @@ func expandDoublesAVX2(e *expandArgs)
 // The fused kernels multiply four rows of a sparse weight with one to four rows of x; see fusedArgs.
 
 //go:noescape
-func fusedF32x1(d *fusedArgs)
+func fusedF32AVX512x1(d *fusedArgs)
 
 //go:noescape
-func fusedF32x2(d *fusedArgs)
+func fusedF32AVX512x2(d *fusedArgs)
 
 //go:noescape
-func fusedF32x3(d *fusedArgs)
+func fusedF32AVX512x3(d *fusedArgs)
 
 //go:noescape
-func fusedF32x4(d *fusedArgs)
+func fusedF32AVX512x4(d *fusedArgs)
 
 //go:noescape
-func fusedBF16x1(d *fusedArgs)
+func fusedF32AVX2x1(d *fusedArgs)
 
 //go:noescape
-func fusedBF16x2(d *fusedArgs)
+func fusedF32AVX2x2(d *fusedArgs)
 
 //go:noescape
-func fusedBF16x3(d *fusedArgs)
+func fusedBF16AVX512x1(d *fusedArgs)
 
 //go:noescape
-func fusedBF16x4(d *fusedArgs)
+func fusedBF16AVX512x2(d *fusedArgs)
 
 //go:noescape
-func fusedF16x1(d *fusedArgs)
+func fusedBF16AVX512x3(d *fusedArgs)
 
 //go:noescape
-func fusedF16x2(d *fusedArgs)
+func fusedBF16AVX512x4(d *fusedArgs)
 
 //go:noescape
-func fusedF16x3(d *fusedArgs)
+func fusedBF16AVX2x1(d *fusedArgs)
 
 //go:noescape
-func fusedF16x4(d *fusedArgs)
+func fusedBF16AVX2x2(d *fusedArgs)
+
+//go:noescape
+func fusedF16AVX512x1(d *fusedArgs)
+
+//go:noescape
+func fusedF16AVX512x2(d *fusedArgs)
+
+//go:noescape
+func fusedF16AVX512x3(d *fusedArgs)
+
+//go:noescape
+func fusedF16AVX512x4(d *fusedArgs)
+
+//go:noescape
+func fusedF16AVX2x1(d *fusedArgs)
+
+//go:noescape
+func fusedF16AVX2x2(d *fusedArgs)
 
 // The tile kernels multiply 32 rows of a sparse bfloat16 weight with packed rows of one or three parts; see sparseTileArgs.
 

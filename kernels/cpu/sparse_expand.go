@@ -50,10 +50,18 @@ type expander struct {
 }
 
 func (e *expander) start(k *sparseKernels, w kernels.Sparse) {
-	e.expandKernel, e.w, e.args.table = k.words, w, unsafe.Pointer(&wordTable)
+	e.expandKernel, e.w, e.args.table = k.words, w, tableFor(w.DType())
 	if w.DType() == kernels.F32 {
-		e.expandKernel, e.args.table = k.doubles, unsafe.Pointer(&doubleTable)
+		e.expandKernel = k.doubles
 	}
+}
+
+// tableFor is the table that AVX2 expands elements of a type by.
+func tableFor(t kernels.DType) unsafe.Pointer {
+	if t == kernels.F32 {
+		return unsafe.Pointer(&doubleTable)
+	}
+	return unsafe.Pointer(&wordTable)
 }
 
 // row writes columns [j, end) of row i of the weight to row r of dst, with next the place of the first stored element
