@@ -26,7 +26,7 @@ func (a *app) forwardCmd() *cobra.Command {
 			"(0 where skipped), all F32. --hidden adds hidden.0 (embeddings) and hidden.i (output of block i, before the final norm). --grad adds grad.NAME, "+
 			"the gradient of the loss, for every parameter, shaped as in the checkpoint; a tied table has one. Gradients go to the "+
 			"file block by block.",
-		"compress forward testdata/nano/base --ids ids.safetensors --out logits.safetensors --hidden --grad", cobra.ExactArgs(1),
+		"compress forward testdata/nano/base --ids IN.safetensors --out logits.safetensors --hidden --grad", cobra.ExactArgs(1),
 		func(j *job, args []string) (any, error) { return forward(j, args[0], o) })
 	f := cmd.Flags()
 	f.StringVar(&o.ids, "ids", "", ".safetensors file with input_ids")

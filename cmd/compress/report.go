@@ -18,7 +18,8 @@ func (a *app) reportCmd() *cobra.Command {
 	cmd := a.newVerb("report RUN... --out report.html", "Put the reports of several runs on one page",
 		"Reads the JSON reports that --report wrote (or the report.json of a folder) and writes one self-contained page with figures, "+
 			"plots and tables, side by side. The ending of --out chooses the form: .html, .md or .csv (the figures side by side).",
-		"compress report demo-out dense.json --out report.html",
+		"compress demo\ncompress ppl demo-out/base --data demo-out/text/test.txt --seqlen 256 --report dense.json\n"+
+			"compress report demo-out dense.json --out report.html",
 		cobra.MinimumNArgs(1),
 		func(j *job, args []string) (any, error) { return writeReport(j, args, out, overwrite) })
 	cmd.Flags().StringVar(&out, "out", "", "file to write: .html, .md or .csv")
