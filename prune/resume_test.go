@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,9 +50,11 @@ func child(dir string) int {
 // resumable runs the job of the test, from the beginning or from where it was interrupted.
 func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool, events Events) (*Report, error) {
 	o := Options{Sparsity: .5, Events: events}
-	metric, owl := strings.CutSuffix(metric, "+owl")
-	if owl {
-		o.Allocation.Name = OWL
+	metric, with, _ := strings.Cut(metric, "+")
+	if slices.Contains(allocations, with) {
+		o.Allocation.Name = with
+	} else {
+		o.Update.Name = with
 	}
 	var err error
 	if o.Metric, err = MetricByName(metric); err != nil {
@@ -81,7 +84,7 @@ func TestResumeAfterKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, metric := range append(MetricNames(), "wanda+owl") {
+	for _, metric := range append(MetricNames(), "wanda+owl", "wanda+global", "wanda+alpha", "gblm+sparsegpt", "magnitude+admm", "ria+dsnot") {
 		t.Run(metric, func(t *testing.T) {
 			whole := t.TempDir()
 			m := load(t, llama(3).write(t, filepath.Join(whole, "in"), nil), 1, lm.Options{})
