@@ -62,7 +62,7 @@ func (p *sparseProduct) chunkRows(s *sparseOps, dst, x kernels.Mat, o kernels.Ma
 	s.d.parallel(n, p.pack)
 	p.per = max(4, sparseSpace/(p.w.Cols*p.w.DType().Size())/4*4)
 	if s.canTile(p.w) {
-		p.per = tilePieceRows(n)
+		p.per = tilePieceRows(p.w, n)
 	}
 	s.d.parallel(pieces(p.w.Rows(), p.per), p.run)
 	for c := range p.chunks {

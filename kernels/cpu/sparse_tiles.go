@@ -9,17 +9,23 @@ import (
 // maxSparseGroups is how many groups of 32 rows of a weight a piece has at most where tiles multiply; see tilePieceRows.
 const maxSparseGroups = 8
 
+// sparseKept is how many bytes of a weight a piece has at most where it is read again for every chunk of x: they stay in the
+// second-level cache.
+const sparseKept = 1 << 20
+
 // tilePieceRows is how many rows a piece has where tiles multiply chunks chunks of x: the more, the less often x is read
-// again; but their stored elements are to stay in the second-level cache if there are several chunks.
-func tilePieceRows(chunks int) int {
-	if chunks > 1 {
-		return maxSparseGroups * 32
+// again.
+func tilePieceRows(w kernels.Sparse, chunks int) int {
+	if chunks == 1 {
+		return maxSparseGroups / 2 * 32
 	}
-	return maxSparseGroups / 2 * 32
+	stored := (rowOffset(w, w.Rows()-1) - rowOffset(w, 0)) / max(1, w.Rows()-1)
+	row := stored*w.DType().Size() + w.Mask.Cols
+	return min(maxSparseGroups, max(1, sparseKept/row/32)) * 32
 }
 
 // sparseAhead is how far the tile kernels prefetch, in bytes: the elements of 32 rows at once share the first-level cache.
-const sparseAhead = 256
+const sparseAhead = 128
 
 // sparseTileArgs are the operands of a tile kernel: out[j][i] (+)= Σ_p w[j][p]·x[i][p] for 32 rows j of w and steps steps of
 // 32 p; see directArgs for x and out. The stored elements of the rows are at values, which move on. The assembly knows the
