@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
 // prunerZero is the formula published with Pruner-Zero (arXiv:2406.02924).
@@ -99,60 +100,17 @@ func treeFile(path string) (Metric, error) {
 	return m, nil
 }
 
-// terminals gives a formula what it stands on. release frees what was made for it.
-func terminals(in Inputs, p *gp.Program) (t gp.Inputs, err error) {
-	t = gp.Inputs{W: in.W, G: in.G}
-	if !in.Device.Info().Host {
-		if t.W, err = host.F32(in.Device, in.W); err != nil {
-			return t, err
-		}
+// terminals gives a formula what it stands on.
+func terminals(in Inputs, p *gp.Program) (gp.Inputs, error) {
+	x := inflow.Inputs{
+		SumSquares: in.SumSquares, Sums: in.Sums, Variances: in.Variances, Tokens: in.Tokens, Sequences: in.Sequences, Factor: in.Factor,
 	}
-	n, tokens := float64(in.Sequences), float64(in.Tokens)
-	uses := p.Expr.Uses
-	if uses(gp.X) {
-		t.X = vector(in.SumSquares, func(j int) float64 { return in.SumSquares[j] })
+	t, err := x.Terminals(p.Expr.Uses)
+	t.W, t.G = in.W, in.G
+	if err == nil && !in.Device.Info().Host {
+		t.W, err = host.F32(in.Device, in.W)
 	}
-	if uses(gp.H) {
-		t.Hess = vector(in.SumSquares, func(j int) float64 { return 2 * in.SumSquares[j] })
-	}
-	if uses(gp.Xm) {
-		t.Mean = vector(in.Sums, func(j int) float64 { return in.Sums[j] * n / tokens })
-	}
-	if uses(gp.Xv) {
-		t.Var = vector(in.Sums, func(j int) float64 {
-			mean := in.Sums[j] * n / tokens
-			return max(0, in.SumSquares[j]*n/tokens-mean*mean)
-		})
-	}
-	if uses(gp.Hi) {
-		if t.Inv, err = inverseDiagonal(in); err != nil {
-			return t, err
-		}
-	}
-	return t, nil
-}
-
-func vector(of []float64, f func(j int) float64) []float32 {
-	out := make([]float32, len(of))
-	for j := range of {
-		out[j] = float32(f(j))
-	}
-	return out
-}
-
-// inverseDiagonal is the diagonal of H⁻¹ = UᵀU.
-func inverseDiagonal(in Inputs) ([]float32, error) {
-	u, err := in.Factor()
-	if err != nil {
-		return nil, err
-	}
-	sums := make([]float64, u.Cols)
-	for i := range u.Rows {
-		for j, v := range u.RowF32(i)[i:] {
-			sums[i+j] += float64(v) * float64(v)
-		}
-	}
-	return vector(sums, func(j int) float64 { return sums[j] }), nil
+	return t, err
 }
 
 // evaluate computes all scores of a formula.

@@ -340,17 +340,8 @@ func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
 			return nil, err
 		}
 	}
-	plain := make([]int32, h.Cols)
-	for j := range plain {
-		plain[j] = int32(j)
-	}
-	c.t.Order = &Order{Plain: s.Kept(plain, p.N, p.M), Permuted: s.Kept(order, p.N, p.M)}
-	moved := kernels.MatOf(kernels.NewHost(kernels.F32, h.Rows*h.Cols), h.Rows, h.Cols)
-	for i := range h.Rows {
-		for at, j := range order {
-			moved.RowF32(i)[at] = s.Data[i*h.Cols+int(j)]
-		}
-	}
+	c.t.Order = &Order{Plain: s.Kept(nil, p.N, p.M), Permuted: s.Kept(order, p.N, p.M)}
+	moved := s.Moved(order)
 	mask := kernels.MatOf(kernels.NewHost(kernels.U8, h.Rows*h.Cols), h.Rows, h.Cols)
 	if err := w.selectHost(c.plan, mask, moved); err != nil {
 		return nil, err

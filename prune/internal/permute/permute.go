@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels"
 )
 
 // Scores is a matrix [rows, cols] of scores, row-major.
@@ -47,8 +48,25 @@ func (s Scores) Heuristic(m int) (order []int32) {
 	return order
 }
 
-// Kept is the sum of the scores that a pattern which drops n of m keeps, in the given order.
+// Moved is the scores in the given order of the columns, F32 in host memory.
+func (s Scores) Moved(order []int32) kernels.Mat {
+	moved := kernels.MatOf(kernels.NewHost(kernels.F32, s.Rows*s.Cols), s.Rows, s.Cols)
+	for i := range s.Rows {
+		row := moved.RowF32(i)
+		for at, j := range order {
+			row[at] = s.Data[i*s.Cols+int(j)]
+		}
+	}
+	return moved
+}
+
+// Kept is the sum of the scores that a pattern which drops n of m keeps, in the given order; nil is the order as it is.
 func (s Scores) Kept(order []int32, n, m int) (total float64) {
+	if order == nil {
+		for j := range s.Cols {
+			order = append(order, int32(j))
+		}
+	}
 	top := make([]float32, m)
 	for i := range s.Rows {
 		row := s.Data[i*s.Cols : (i+1)*s.Cols]
