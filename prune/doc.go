@@ -1,15 +1,26 @@
 // Package prune sets the least useful weights of a language model's linear layers to zero.
 //
-// [Model] walks over the blocks once, in order. For each block it measures what flows into its matrices (if the metric
-// wants to know), ranks the weights by a [Metric], chooses which go by [Pattern] and [Group], zeroes them, and runs the
-// pruned block to get the inputs of the next one. Embeddings, the output head, norms, biases and the routers of
-// mixtures are left alone.
+// [Model] walks over the blocks once, in order. For each block it measures what flows into its matrices (if the options
+// want to know), ranks the weights by a [Metric], chooses which go by [Pattern], [Group], [Allocation] and [Override], zeroes
+// them, lets an [Update] make up for them, and runs the pruned block to get the inputs of the next one. Embeddings, the output
+// head, norms, biases and the routers of mixtures are left alone. [Compare] does so in several ways and measures each.
 //
 // # Metrics
 //
-// Magnitude ranks by |W|. Wanda ranks by |W|·√s, where s_j = (1/N)·Σ x_j² over all tokens that reach input j of the matrix
-// and N is the number of calibration sequences (not tokens): formulas and data handling are those of the published
-// code (arXiv:2306.11695), and masks agree with it bit by bit except where scores tie to within rounding.
+// Masks of the published methods agree with their code bit by bit, except where scores tie to within rounding. With s_j =
+// (1/N)·Σ x_j² over all tokens that reach input j of the matrix, N the number of calibration sequences (not tokens), G =
+// 100·√(Σ_n g²) over the gradients of the sequences' mean losses in the dense model, and H = (2/N)·Σ x xᵀ:
+//
+//	magnitude      |W|                                         over the layer
+//	wanda          |W|·√s                                      in rows
+//	wanda-variant  |W|·√s                                      by shares of the rows' scores
+//	ria            (|W|/Σ_column|W| + |W|/Σ_row|W|)·s^¼        over the layer
+//	gblm           |W|·√s + |W|·G                              in rows
+//	pruner-zero    |W·W|·(G - min G)/(max G - min G)           in rows
+//	sparsegpt      w²/[H⁻¹]_jj as it is when its turn comes    over 128 columns
+//	expr:…, tree:… any formula of package gp that uses W       in rows
+//
+// Scores that are not finite, and scores that are all the same, are errors: they would choose a mask without meaning.
 //
 // # Which weights go
 //
@@ -22,6 +33,12 @@
 // that go, as in the published code of SparseGPT and Wanda. 2:4 and 4:8 mean the same either way, but 1:4 here removes one
 // weight of four (sparsity 0.25), where hardware vendors' notation would keep one. Reports carry the number that is pruned
 // in words. If the inputs are not a multiple of M, N of the shorter last group go, or all of it.
+//
+// # Updates
+//
+// SparseGPTUpdate and ADMM change the weights that stay so that outputs over the calibration data change less; they work
+// with the mask of any metric, need the Hessian of every input (8 bytes times the square of its width, for all inputs of a
+// block), and drop the weights of inputs that are always 0. DSnoT exchanges weights of the mask instead.
 //
 // # Mixtures of experts
 //

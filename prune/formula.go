@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 
 	"github.com/modelcompress/compress/gp"
@@ -119,14 +118,14 @@ func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
 	if err != nil {
 		return kernels.Score{}, err
 	}
-	host := kernels.MatOf(kernels.NewHost(kernels.F32, in.W.Len()), in.W.Rows, in.W.Cols)
-	if err := p.Eval(host, t, execution(in)); err != nil {
+	scores := kernels.MatOf(kernels.NewHost(kernels.F32, in.W.Len()), in.W.Rows, in.W.Cols)
+	if err := p.Eval(scores, t, execution(in)); err != nil {
 		return kernels.Score{}, asPruning(err)
 	}
-	if same(host, host.RowF32(0)[0]) {
-		return kernels.Score{}, fmt.Errorf("%w: all are %g", ErrConstant, host.RowF32(0)[0])
+	if host.Same(scores, scores.RowF32(0)[0]) {
+		return kernels.Score{}, fmt.Errorf("%w: all are %g", ErrConstant, scores.RowF32(0)[0])
 	}
-	return onDevice(in.Device, host)
+	return onDevice(in.Device, scores)
 }
 
 func execution(in Inputs) gp.Exec { return gp.Exec{Threads: in.Device.Info().Threads, Finite: true} }
@@ -150,16 +149,4 @@ func onDevice(dev kernels.Device, host kernels.Mat) (kernels.Score, error) {
 	}
 	s := kernels.Score{X: kernels.MatOf(buf, host.Rows, host.Cols), Raw: true}
 	return s, dev.Upload(buf, 0, host.Buf.Bytes())
-}
-
-// same tells whether all elements are v.
-func same(m kernels.Mat, v float32) bool {
-	for i := range m.Rows {
-		for _, x := range m.RowF32(i) {
-			if x != v {
-				return false
-			}
-		}
-	}
-	return !math.IsNaN(float64(v))
 }

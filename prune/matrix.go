@@ -263,7 +263,7 @@ func (w *walk) stream(c *change) error {
 		if row == 0 {
 			first = s.RowF32(0)[0]
 		}
-		constant = constant && same(s, first)
+		constant = constant && host.Same(s, first)
 		c.plan.mask(w.ops, c.keep.RowRange(row, row+s.Rows), kernels.Score{X: s, Raw: true})
 		return w.ops.Sync()
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/prune/internal/admm"
 	"github.com/modelcompress/compress/prune/internal/dsnot"
+	"github.com/modelcompress/compress/prune/internal/effect"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
 	"github.com/modelcompress/compress/prune/internal/sweep"
@@ -260,19 +261,29 @@ func (w *walk) refine(c *change, keep kernels.Mat) error {
 	}
 	u := w.o.Update
 	o := dsnot.Options{Cycles: u.Cycles, Threshold: u.Threshold, SameSign: u.SameSign, Strict: u.Strict, M: c.plan.pattern.M}
-	swaps := make([]int64, x.Rows)
-	host.Parallel(w.dev.Info().Threads, x.Rows, func(lo, hi int) {
-		score := make([]float32, x.Cols)
-		for i := lo; i < hi; i++ {
-			row := x.RowF32(i)
-			for j, v := range row {
-				score[j] = max(v, -v) * norm[j]
-			}
-			swaps[i] = int64(dsnot.Row{W: row, Score: score, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep.RowU8(i)}.Refine(o))
-		}
-	})
-	for _, n := range swaps {
-		c.t.Swaps += n
+	c.t.Swaps = dsnot.Matrix{W: x, Norm: norm, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep, Threads: w.dev.Info().Threads}.Refine(o)
+	return nil
+}
+
+// measureChange compares what zeroing alone and what the update do to the outputs.
+func (w *walk) measureChange(l lm.Linear, c *change, stats *inflow.Stats) error {
+	if c.after.IsZero() {
+		return nil
+	}
+	h, err := stats.HessianOf(stats.SumOf(l.Name), l)
+	if err != nil {
+		return err
+	}
+	before, err := host.F32(w.dev, c.in.W)
+	if err != nil {
+		return err
+	}
+	keep, err := host.Bytes(w.dev, c.keep)
+	if err != nil {
+		return err
+	}
+	if a, b, ok := effect.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok {
+		c.t.Change = &Change{Masked: a, Updated: b}
 	}
 	return nil
 }

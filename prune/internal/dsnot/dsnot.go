@@ -6,6 +6,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 // Options are the limits of the exchange.
@@ -171,4 +174,31 @@ func sign(v float64) int {
 		return -1
 	}
 	return 0
+}
+
+// Matrix is all rows of a matrix [out, in] in host memory.
+type Matrix struct {
+	W, Keep   kernels.Mat // F32 and U8
+	Norm      []float32   // √s of each input
+	Mean, Var []float64
+	Threads   int
+}
+
+// Refine refines every row, and returns how many exchanges were made.
+func (m Matrix) Refine(o Options) (total int64) {
+	swaps := make([]int, m.W.Rows)
+	host.Parallel(m.Threads, m.W.Rows, func(lo, hi int) {
+		score := make([]float32, m.W.Cols)
+		for i := lo; i < hi; i++ {
+			row := m.W.RowF32(i)
+			for j, v := range row {
+				score[j] = max(v, -v) * m.Norm[j]
+			}
+			swaps[i] = Row{W: row, Score: score, Mean: m.Mean, Var: m.Var, Keep: m.Keep.RowU8(i)}.Refine(o)
+		}
+	})
+	for _, n := range swaps {
+		total += int64(n)
+	}
+	return total
 }

@@ -121,3 +121,15 @@ func F64(dev kernels.Device, m kernels.Mat) ([]float64, error) {
 	}
 	return out, nil
 }
+
+// Same tells whether all elements of an F32 matrix are v, which is not NaN.
+func Same(m kernels.Mat, v float32) bool {
+	for i := range m.Rows {
+		for _, x := range m.RowF32(i) {
+			if x != v {
+				return false
+			}
+		}
+	}
+	return true
+}
