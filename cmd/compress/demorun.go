@@ -35,7 +35,7 @@ func runDemo(j *job, dir string) (*demoReport, error) {
 	r.Rows = append(r.Rows, demoRow{Name: "dense", Method: "none", Pattern: "none", Perplexity: dense.Perplexity, Stderr: dense.Stderr, NLL: dense.NLL})
 	for _, run := range demoRuns {
 		o := pruneFlags{
-			out: filepath.Join(dir, run.name), method: run.method, pattern: run.pattern, allocation: prune.Uniform, save: "dense",
+			out: filepath.Join(dir, run.name), method: run.method, pattern: run.pattern, save: "dense",
 			calib: filepath.Join(dir, "text", "calib.txt"), samples: demoSamples, seqlen: demoLength, ppl: test,
 		}
 		if run.pattern == prune.Unstructured {

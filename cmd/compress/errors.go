@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
@@ -40,7 +41,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, contest.ErrOtherJob,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.

@@ -42,7 +42,7 @@ func changed(c *cobra.Command) (list []*pflag.Flag) {
 }
 
 // inputFlags are the flags that name files to read.
-var inputFlags = map[string]bool{"calib": true, "ppl": true, "data": true, "ids": true, "file": true, "model": true}
+var inputFlags = map[string]bool{"calib": true, "ppl": true, "data": true, "ids": true, "file": true, "model": true, "grads": true, "overrides": true}
 
 // inputs lists what a command line names to be read.
 func inputs(c *cobra.Command, args []string) []string {

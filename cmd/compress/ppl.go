@@ -140,6 +140,12 @@ const batchTokens = 8192
 
 // measure runs the windows through the model.
 func measure(j *job, m *lm.Model, w corpus.Windows) (*pplReport, error) {
+	r, _, err := measureWindows(j, m, w)
+	return r, err
+}
+
+// measureWindows also gives the losses of every window.
+func measureWindows(j *job, m *lm.Model, w corpus.Windows) (*pplReport, *sums, error) {
 	bar := j.progress("measuring", int64(len(w.IDs)))
 	defer bar.end()
 	s := &sums{}
@@ -152,7 +158,7 @@ func measure(j *job, m *lm.Model, w corpus.Windows) (*pplReport, error) {
 		}
 		r, err := m.Forward(j.ctx, w.IDs[at:end], o)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i, row := range r.LossPerToken {
 			s.add(row, w, at+i)
@@ -161,13 +167,13 @@ func measure(j *job, m *lm.Model, w corpus.Windows) (*pplReport, error) {
 	}
 	nll, se := s.mean()
 	if math.IsNaN(nll) || math.IsInf(nll, 0) {
-		return nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
+		return nil, nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
 	}
 	p := math.Exp(nll)
 	return &pplReport{
 		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
 		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.tokens, Data: w,
-	}, nil
+	}, s, nil
 }
 
 // scaled multiplies a figure that may be missing.

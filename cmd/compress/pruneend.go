@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -22,7 +23,7 @@ func (p *pruning) allow() func(dir string) error {
 
 // remarks notes in the report what was not as one may think.
 func (p *pruning) remarks(r *pruneReport) error {
-	if p.flags.calib != "" && !p.flags.measures(p.opts.Metric) {
+	if p.flags.calib != "" && !tuning.NeedsData(p.opts) {
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.calib, p.opts.Metric.Name))
 	}
 	if text := beyond(p.model, p.calib.SeqLen); text != "" {

@@ -11,15 +11,29 @@ import (
 // blockSteps is into how many steps of progress a block is divided.
 const blockSteps = 1000
 
-// position turns a step of the work into progress. Where activations are measured, running the block before and after
+// steps shows the work's steps: gradients and allocation by themselves, then the walk over the blocks.
+func (p *pruning) steps(bar *bars) func(prune.Step) {
+	blocks := int64(p.model.Blocks())
+	measured := p.opts.Needs()&^prune.Gradients != 0
+	return func(s prune.Step) {
+		switch s.Stage {
+		case prune.Gradient:
+			bar.show("gradients", int64(s.Done), int64(s.Of))
+		case prune.Allocate:
+			bar.show("allocation", int64(s.Done), int64(s.Of))
+		default:
+			bar.show("pruning", position(s, blocks, measured), blocks*blockSteps)
+		}
+	}
+}
+
+// position turns a step of the walk into progress. Where activations are measured, running the block before and after
 // takes most of the time.
 func position(s prune.Step, blocks int64, measured bool) int64 {
 	from, to := int64(0), int64(blockSteps)
 	switch {
 	case s.Stage == prune.Save:
 		return blocks * blockSteps
-	case s.Stage == prune.Allocate:
-		return 0
 	case !measured:
 	case s.Stage == prune.Statistics:
 		to = 450
@@ -50,8 +64,9 @@ func (r *pruneReport) print(j *job) {
 		t.Add(role, s.n, s.weights, s.zeros, 100*float64(s.zeros)/float64(s.weights))
 	}
 	t.Add("all", r.Total.Matrices, r.Total.Weights, r.Total.Zeros, 100*r.Total.Sparsity)
-	t.Note = fmt.Sprintf("%s, %s; %.1f %% of all parameters are zero", r.Options.Metric.Name, r.Meaning, 100*r.Total.Overall)
+	t.Note = fmt.Sprintf("%s, %s; %.1f %% of all parameters are zero", r.method(), r.Meaning, 100*r.Total.Overall)
 	printTable(j.out(), t)
+	r.printChange(j)
 	if p := r.Perplexity; p != nil {
 		t := &report.Table{Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.3f", "seqlen", "tokens")}
 		t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity, p.After.SeqLen, p.After.Tokens)
@@ -63,6 +78,31 @@ func (r *pruneReport) print(j *job) {
 	fmt.Fprintf(j.out(), "written to %s in %.1f s\n", r.Out, r.Times.Total)
 	for _, n := range r.Notes {
 		j.note("%s", n)
+	}
+}
+
+// method names what chose the weights, with what is not as usual.
+func (r *pruneReport) method() string {
+	text := r.Options.Metric.Name
+	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
+		text += " with update " + u
+	}
+	if a := r.Options.Allocation.Name; a != "" && a != prune.Uniform {
+		text += ", allocation " + a
+	}
+	return text
+}
+
+// printChange says what an update of the weights gained, on average over the matrices.
+func (r *pruneReport) printChange(j *job) {
+	masked, updated, n := 0.0, 0.0, 0.0
+	for i := range r.Tensors {
+		if c := r.Tensors[i].Change; c != nil {
+			masked, updated, n = masked+c.Masked, updated+c.Updated, n+1
+		}
+	}
+	if n > 0 {
+		fmt.Fprintf(j.out(), "relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with the update\n", masked/n, updated/n)
 	}
 }
 

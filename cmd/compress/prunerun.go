@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
@@ -53,7 +54,7 @@ func pruneInto(j *job, path string, o pruneFlags, opts prune.Options) (*pruneRep
 		return nil, err
 	}
 	defer m.Close()
-	calib, err := calibration(j, m, o, opts.Metric)
+	calib, err := calibration(j, m, o, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +72,9 @@ func pruneInto(j *job, path string, o pruneFlags, opts prune.Options) (*pruneRep
 	return r, nil
 }
 
-// calibration draws the windows that the metric needs.
-func calibration(j *job, m *lm.Model, o pruneFlags, metric prune.Metric) (corpus.Windows, error) {
-	if !o.measures(metric) {
+// calibration draws the windows that a run needs.
+func calibration(j *job, m *lm.Model, o pruneFlags, opts prune.Options) (corpus.Windows, error) {
+	if !tuning.NeedsData(opts) {
 		return corpus.Windows{}, nil
 	}
 	tok, err := tokenizerOf(m)
@@ -141,18 +142,8 @@ func (p *pruning) run() (*pruneReport, error) {
 			return nil, err
 		}
 	}
-	blocks := int64(p.model.Blocks())
-	bar := p.job.progress("pruning", blocks*blockSteps)
-	defer bar.end()
-	p.opts.Events.Step = func(s prune.Step) { bar.set(position(s, blocks, p.opts.Metric.Needs != 0)) }
-	done, err := prune.Model(p.job.ctx, p.model, p.calib, p.opts)
-	bar.end()
+	r, err := p.prune()
 	if err != nil {
-		return nil, err
-	}
-	done.Version = compress.Version()
-	r := &pruneReport{Report: done, Out: p.flags.out}
-	if err := p.remarks(r); err != nil {
 		return nil, err
 	}
 	if before != nil {
@@ -168,6 +159,21 @@ func (p *pruning) run() (*pruneReport, error) {
 		}
 	}
 	return r, err
+}
+
+// prune does the work between the outputs' beginning and their end.
+func (p *pruning) prune() (*pruneReport, error) {
+	bar := p.job.bars()
+	defer bar.end()
+	p.opts.Events.Step = p.steps(bar)
+	done, err := prune.Model(p.job.ctx, p.model, p.calib, p.opts)
+	bar.end()
+	if err != nil {
+		return nil, err
+	}
+	done.Version = compress.Version()
+	r := &pruneReport{Report: done, Out: p.flags.out}
+	return r, p.remarks(r)
 }
 
 func measureFolder(j *job, path, data string, o corpus.CutOptions) (*pplReport, error) {

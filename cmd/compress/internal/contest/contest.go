@@ -1,0 +1,166 @@
+// Package contest compares ways of pruning a model on the same data: what is asked for, what every run gave, tests between
+// them, and how that is shown.
+package contest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
+	"github.com/modelcompress/compress/prune"
+)
+
+// ErrEntry: a list of methods or patterns that cannot be understood.
+var ErrEntry = errors.New("bad list")
+
+// Method is one way of pruning: METRIC, with @ALLOCATION and +UPDATE where they are not the usual ones.
+type Method struct {
+	Label      string // as written
+	Metric     string
+	Allocation string // empty: uniform
+	Update     string // empty: the metric's own
+}
+
+// ParseMethods reads methods separated by commas; commas within brackets belong to a formula.
+func ParseMethods(list string) ([]Method, error) {
+	var out []Method
+	for _, label := range split(list) {
+		m := Method{Label: label, Metric: label}
+		for _, u := range tuning.Updates {
+			if rest, ok := strings.CutSuffix(m.Metric, "+"+u); ok {
+				m.Metric, m.Update = rest, u
+			}
+		}
+		for _, a := range tuning.Allocations {
+			if rest, ok := strings.CutSuffix(m.Metric, "@"+a); ok {
+				m.Metric, m.Allocation = rest, a
+			}
+		}
+		if slices.ContainsFunc(out, func(o Method) bool { return o.Label == label }) {
+			return nil, fmt.Errorf("%w: method %s is there twice", ErrEntry, label)
+		}
+		out = append(out, m)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: no method", ErrEntry)
+	}
+	return out, nil
+}
+
+// split cuts at the commas outside of brackets and leaves out what is empty.
+func split(list string) []string {
+	var out []string
+	depth, from := 0, 0
+	for i, c := range list + "," {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && (depth <= 0 || i == len(list)):
+			if part := strings.TrimSpace(list[from:i]); part != "" {
+				out = append(out, part)
+			}
+			from = i + 1
+		}
+	}
+	return out
+}
+
+// Target is how much is to go: a sparsity or a pattern.
+type Target struct {
+	Label    string
+	Sparsity float64 // 0 with a pattern
+	Pattern  string
+}
+
+// ParseTargets reads sparsities such as 0.5 and patterns such as 2:4, separated by commas.
+func ParseTargets(list string) ([]Target, error) {
+	var out []Target
+	for _, label := range split(list) {
+		t := Target{Label: label, Pattern: label}
+		if strings.Contains(label, ":") {
+			if _, err := prune.ParsePattern(label); err != nil {
+				return nil, err
+			}
+		} else {
+			v, err := strconv.ParseFloat(label, 64)
+			if err != nil || !(v >= 0 && v < 1) {
+				return nil, fmt.Errorf("%w: %q; want a sparsity of 0 or more and less than 1, or a pattern such as 2:4", ErrEntry, label)
+			}
+			t.Sparsity, t.Pattern = v, prune.Unstructured
+		}
+		if slices.ContainsFunc(out, func(o Target) bool { return o.Label == label }) {
+			return nil, fmt.Errorf("%w: %s is there twice", ErrEntry, label)
+		}
+		out = append(out, t)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: no sparsity and no pattern", ErrEntry)
+	}
+	return out, nil
+}
+
+// Measure is a perplexity on the data that all runs share.
+type Measure struct {
+	Perplexity float64   `json:"ppl"`
+	Stderr     *float64  `json:"stderr"` // over windows; null for a single one
+	NLL        float64   `json:"nll"`    // nats per token
+	Windows    []float64 `json:"window_nll"`
+	Tokens     int64     `json:"tokens"`
+}
+
+// Run is what one way of pruning gave.
+type Run struct {
+	Method string `json:"method"`
+	Target string `json:"target"`
+	Key    string `json:"fingerprint"` // of model, calibration ids and options
+	Measure
+	Sparsity float64  `json:"sparsity"` // exact share of zeros in the pruned matrices
+	Overall  float64  `json:"overall"`  // zeros over all parameters
+	Seconds  float64  `json:"prune_seconds"`
+	Model    string   `json:"model,omitempty"` // folder, if it was kept
+	Notes    []string `json:"notes,omitempty"`
+	Versus   *Versus  `json:"versus_best,omitempty"` // nil for the best of its target
+}
+
+// Report is a whole comparison.
+type Report struct {
+	Command     string  `json:"command"`
+	Model       string  `json:"model"`
+	Calibration string  `json:"calibration_hash"` // of the ids that all runs had; empty: none asked for any
+	Data        string  `json:"data_hash"`        // of the ids of the perplexities
+	Source      string  `json:"data"`
+	SeqLen      int     `json:"seqlen"`
+	Dense       Measure `json:"dense"`
+	Runs        []Run   `json:"runs"`
+	Resumed     int     `json:"resumed"` // runs taken from the journal
+}
+
+// Command marks the reports and journals of comparisons.
+const Command = "compress prune compare"
+
+// targets lists the targets in order.
+func (r *Report) targets() []string {
+	var out []string
+	for i := range r.Runs {
+		if !slices.Contains(out, r.Runs[i].Target) {
+			out = append(out, r.Runs[i].Target)
+		}
+	}
+	return out
+}
+
+// of lists the runs of a target.
+func (r *Report) of(target string) []*Run {
+	var out []*Run
+	for i := range r.Runs {
+		if r.Runs[i].Target == target {
+			out = append(out, &r.Runs[i])
+		}
+	}
+	return out
+}

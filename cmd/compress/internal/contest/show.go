@@ -1,0 +1,106 @@
+package contest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Table has one row for every run, the dense model first.
+func (r *Report) Table() *report.Table {
+	t := &report.Table{
+		Title:   r.Model + ": perplexity after pruning",
+		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.4g", "±|%.2g", "times dense|%.3f", "nll - best|%.4f", "p", "seconds|%.1f"),
+		Note: fmt.Sprintf("%s, windows of %d tokens, %d predicted tokens; ±: standard error over windows; p: paired t test against the best of "+
+			"the target over %d windows, adjusted for their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
+	}
+	t.Add("dense", "", 0.0, r.Dense.Perplexity, orNone(r.Dense.Stderr), 1.0, nil, nil, nil)
+	for _, target := range r.targets() {
+		for _, run := range r.of(target) {
+			var difference, p any = "best", nil
+			switch v := run.Versus; {
+			case v != nil:
+				difference, p = v.Difference, chance(v.Adjusted)
+			case len(run.Windows) < 2:
+				difference = "n/a"
+			}
+			t.Add(target, run.Method, 100*run.Sparsity, run.Perplexity, orNone(run.Stderr), run.Perplexity/r.Dense.Perplexity, difference, p, run.Seconds)
+		}
+	}
+	return t
+}
+
+func orNone(v *float64) any {
+	if v == nil {
+		return "n/a"
+	}
+	return *v
+}
+
+func chance(p float64) string {
+	if p < 1e-4 {
+		return "<0.0001"
+	}
+	return strconv.FormatFloat(p, 'f', 4, 64)
+}
+
+// Page is the comparison for a browser.
+func (r *Report) Page() *report.Page {
+	return &report.Page{
+		Title: "Ways of pruning " + r.Model, Subtitle: Command,
+		Sections: []report.Section{{
+			Title: "Perplexity",
+			Text: []string{"All runs had the same calibration ids and were measured on the same windows. Lower is better; the dense model " +
+				"has " + strconv.FormatFloat(r.Dense.Perplexity, 'g', 5, 64) + "."},
+			Charts: r.charts(), Tables: []*report.Table{r.Table()},
+		}},
+	}
+}
+
+// charts draws perplexity against sparsity for the targets without a pattern, and bars for every pattern.
+func (r *Report) charts() []*report.Chart {
+	curve := &report.Chart{Title: "Perplexity against sparsity", Kind: report.Line, X: report.Axis{Label: "zeros in the pruned matrices, %"}, Y: report.Axis{Label: "perplexity"}}
+	var out []*report.Chart
+	for _, target := range r.targets() {
+		runs := r.of(target)
+		if _, err := strconv.ParseFloat(target, 64); err == nil {
+			for _, run := range runs {
+				put(curve, run)
+			}
+			continue
+		}
+		bars := &report.Chart{Title: "Perplexity with " + target, Kind: report.Bar, X: report.Axis{Label: "perplexity"}, Series: []report.Series{{Name: "perplexity"}}}
+		for _, run := range runs {
+			bars.Labels = append(bars.Labels, run.Method)
+			bars.Series[0].Y = append(bars.Series[0].Y, run.Perplexity)
+		}
+		out = append(out, bars)
+	}
+	if len(curve.Series) == 0 {
+		return out
+	}
+	lo, hi := math.Inf(1), 0.0
+	for i := range curve.Series {
+		s := &curve.Series[i]
+		s.X, s.Y = append([]float64{0}, s.X...), append([]float64{r.Dense.Perplexity}, s.Y...)
+		lo, hi = min(lo, slices.Min(s.Y)), max(hi, slices.Max(s.Y))
+	}
+	curve.Y.Log = hi > 10*lo
+	return append([]*report.Chart{curve}, out...)
+}
+
+// put adds a run to its method's line, in order of sparsity.
+func put(c *report.Chart, run *Run) {
+	i := slices.IndexFunc(c.Series, func(s report.Series) bool { return s.Name == run.Method })
+	if i < 0 {
+		i = len(c.Series)
+		c.Series = append(c.Series, report.Series{Name: run.Method})
+	}
+	s := &c.Series[i]
+	x := 100 * run.Sparsity
+	at, _ := slices.BinarySearch(s.X, x)
+	s.X, s.Y = slices.Insert(s.X, at, x), slices.Insert(s.Y, at, run.Perplexity)
+}

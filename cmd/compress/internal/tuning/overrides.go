@@ -1,0 +1,80 @@
+package tuning
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/modelcompress/compress/prune"
+)
+
+// maxOverrides is the size of the largest file of overrides: far more than anyone writes, and little enough for a parser
+// that takes long over brackets in brackets.
+const maxOverrides = 16 << 10
+
+// ErrOverrides: a file of overrides that cannot be understood.
+var ErrOverrides = errors.New("bad file of overrides")
+
+// ReadOverrides reads a YAML list of [prune.Override]: keys match, roles and blocks choose matrices, and dense, sparsity or pattern
+// says what becomes of them. Unknown keys are errors; errors name line and column where they can, and wrap ErrOverrides.
+func ReadOverrides(path string) ([]prune.Override, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("overrides: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxOverrides+1))
+	if err != nil {
+		return nil, fmt.Errorf("overrides: %w", err)
+	}
+	if len(text) > maxOverrides {
+		return nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrOverrides, maxOverrides)
+	}
+	list, err := parse(text)
+	if err != nil {
+		return nil, placed(path, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: %w: want a list of overrides, such as \"- {blocks: [0], dense: true}\"", path, ErrOverrides)
+	}
+	return list, nil
+}
+
+// parse reads the list. The parser panics on some tags of a type that does not fit, such as !!set; that is an error here.
+func parse(text []byte) (list []prune.Override, err error) {
+	defer func() {
+		if recover() != nil {
+			list, err = nil, errors.New("a tag (!!) that is not for this place")
+		}
+	}()
+	err = yaml.UnmarshalWithOptions(text, &list, yaml.Strict())
+	return list, err
+}
+
+// placed puts file, line and column before an error of the parser, as one line.
+func placed(path string, err error) error {
+	var bad yaml.Error
+	if !errors.As(err, &bad) || bad.GetToken() == nil {
+		return fmt.Errorf("%s: %w: %w", path, ErrOverrides, err)
+	}
+	at := bad.GetToken().Position
+	return fmt.Errorf("%s:%d:%d: %w: %s", path, at.Line, at.Column, ErrOverrides, reworded(bad.GetMessage()))
+}
+
+var (
+	mistyped = regexp.MustCompile(`^cannot unmarshal (\S+) into Go (?:struct field \S+|value) of type (\S+)`)
+	typeName = map[string]string{"float64": "a number", "int": "a whole number", "bool": "true or false", "string": "text"}
+)
+
+// reworded says in plain words that a value has the wrong type.
+func reworded(message string) string {
+	m := mistyped.FindStringSubmatch(message)
+	if m == nil || typeName[m[2]] == "" {
+		return message
+	}
+	return fmt.Sprintf("found %s; want %s", m[1], typeName[m[2]])
+}

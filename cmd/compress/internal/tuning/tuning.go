@@ -1,0 +1,93 @@
+// Package tuning turns the command line's words about pruning into the library's options: names of methods, settings of
+// allocations and updates, and files of overrides.
+package tuning
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/prune"
+)
+
+// Flags are the settings of pruning that have defaults of their own. 0 and empty leave them to the library.
+type Flags struct {
+	Allocation  string
+	Update      string
+	Permutation string
+	Overrides   string // name of a YAML file
+	Gradients   string // name of a file or folder
+
+	settings prune.Options // where numbers go
+}
+
+// Add defines the flags.
+func (f *Flags) Add(set *pflag.FlagSet) {
+	set.StringVar(&f.Allocation, "allocation", prune.Uniform, "how matrices share the sparsity: "+strings.Join(Allocations, ", "))
+	set.StringVar(&f.Update, "update", "", "what happens to the weights that stay: "+strings.Join(Updates, ", ")+"; left out, the method's own")
+	set.StringVar(&f.Permutation, "permutation", string(prune.Identity), "order of the inputs in which N:M holds: "+strings.Join(Permutations, ", "))
+	set.StringVar(&f.Overrides, "overrides", "", "YAML file with matrices that are treated differently")
+	f.AddShared(set)
+	a, u := &f.settings.Allocation, &f.settings.Update
+	set.Float64Var(&a.M, "owl-m", 0, "owl, owl-mixed: scores above this many times a block's mean are outliers; 0 is 5, and 6 for owl-mixed")
+	set.Float64Var(&a.Lambda, "owl-lambda", 0, "owl: blocks differ by at most twice this; owl-mixed: N differs by at most this; 0 is 0.08, and 2 for owl-mixed")
+	set.BoolVar(&a.Special, "owl-special", false, "owl-mixed: leave blocks dense that would lose one more than N")
+	set.Float64Var(&a.Epsilon, "alpha-epsilon", 0, "alpha: how far sparsities lie apart before they are scaled; 0 is 0.3")
+	set.StringVar(&a.Estimator, "alpha-estimator", "", "alpha: how the tail of a spectrum is fitted: "+prune.Peak+" or "+prune.Hill+"; left out, "+prune.Peak)
+	set.Float64Var(&a.Max, "global-max", 0, "global: highest sparsity of a matrix; 0 is 0.95")
+	set.IntVar(&u.Steps, "admm-steps", 0, "admm: alternations; 0 is 20")
+	set.IntVar(&u.MaskSteps, "admm-mask-steps", 0, "admm: how many of the steps choose the mask anew; 0 keeps the method's mask")
+	set.IntVar(&u.Polish, "admm-polish", 0, "admm: conjugate-gradient steps at the end; 0 is 10")
+	set.IntVar(&u.Cycles, "dsnot-cycles", 0, "dsnot: exchanges of a row at most; 0 is 50")
+	set.Float64Var(&u.Threshold, "dsnot-threshold", 0, "dsnot: change of an output that is left alone; 0 is 0.1")
+	set.BoolVar(&u.SameSign, "dsnot-same-sign", false, "dsnot: never let that change cross zero")
+	set.BoolVar(&u.Strict, "dsnot-strict", false, "dsnot: end a row's exchanges where one would make it worse")
+	set.BoolVar(&u.MLP, "dsnot-mlp", false, "dsnot: refine the matrices of the MLP too")
+}
+
+// AddShared defines the flags that make sense for several methods at once.
+func (f *Flags) AddShared(set *pflag.FlagSet) {
+	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or F16); left out, they are computed from --calib")
+	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false, "keep gradients in F32 instead of the published code's F16")
+	set.Float64Var(&f.settings.Update.Damping, "damp", 0, "share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
+	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")
+}
+
+// Apply puts the settings into options that have a metric.
+func (f *Flags) Apply(o *prune.Options) error {
+	o.Allocation, o.Update, o.Gradients = f.settings.Allocation, f.settings.Update, f.settings.Gradients
+	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
+	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients
+	if f.Overrides == "" {
+		return nil
+	}
+	var err error
+	o.Overrides, err = ReadOverrides(f.Overrides)
+	return err
+}
+
+// NeedsData tells whether a run needs calibration data: gradients from a file need none.
+func NeedsData(o prune.Options) bool {
+	needs := o.Needs()
+	if o.Gradients.File != "" {
+		needs &^= prune.Gradients
+	}
+	return needs != 0
+}
+
+// The words that flags know.
+var (
+	Allocations  = []string{prune.Uniform, prune.OWL, prune.OWLMixed, prune.Alpha, prune.Global}
+	Updates      = []string{prune.NoUpdate, prune.SparseGPTUpdate, prune.DSnoT, prune.ADMM}
+	Permutations = []string{string(prune.Identity), string(prune.Interleave), string(prune.Assignment)}
+	Groups       = []string{string(prune.Row), string(prune.Layer), string(prune.Strip), string(prune.Share)}
+	Estimators   = []string{prune.Peak, prune.Hill}
+)
+
+// Methods lists what --method knows: names and prefixes.
+func Methods() []string { return append(prune.MetricNames(), prune.FormulaPrefix, prune.TreePrefix) }
+
+// WithoutGradients drops the settings for gradients, which are faults for a metric that uses none.
+func (f *Flags) WithoutGradients() {
+	f.Gradients, f.settings.Gradients = "", prune.GradientOptions{}
+}
