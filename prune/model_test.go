@@ -229,6 +229,11 @@ func TestTwins(t *testing.T) {
 		{Metric: Magnitude(), Sparsity: .5},
 		{Pattern: Pattern{2, 4}},
 		{Sparsity: .6, Allocation: Allocation{Name: OWL, Lambda: .05}},
+		{Metric: SparseGPT(), Sparsity: .5},
+		{Metric: PrunerZero(), Pattern: Pattern{2, 4}, Update: Update{Name: ADMM, Steps: 3}},
+		{Metric: RIA(), Pattern: Pattern{2, 4}, Permutation: Assignment, Update: Update{Name: SparseGPTUpdate}},
+		{Metric: WandaVariant(), Sparsity: .5, Allocation: Allocation{Name: Global}, Update: Update{Name: DSnoT}},
+		{Metric: GBLM(), Sparsity: .5, Group: Strip, Allocation: Allocation{Name: Alpha}},
 	} {
 		var want map[string]string
 		for k, twin := range []struct {
