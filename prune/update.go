@@ -27,9 +27,12 @@ type Update struct {
 	// Width is how many columns SparseGPT chooses together; 0 means 128. It counts for metric SparseGPT alone.
 	Width int `json:"width,omitempty"`
 
-	Steps     int `json:"steps,omitempty"`      // ADMM: alternations; 0 means 20
-	MaskSteps int `json:"mask_steps,omitempty"` // ADMM: of these, how many choose the mask anew; 0: the metric's mask stays
-	Polish    int `json:"polish,omitempty"`     // ADMM: conjugate-gradient steps at the end; 0 means 10
+	// ADMM: MaskSteps of Steps alternations choose the mask anew. With the metric's mask as it is (MaskSteps 0) alternations are
+	// of no use: conjugate gradients alone, Polish steps of them, get as far with fewer products. 0 means 20 Steps, or none
+	// without MaskSteps, and 20 steps of Polish, or 10 after alternations.
+	Steps     int `json:"steps,omitempty"`
+	MaskSteps int `json:"mask_steps,omitempty"`
+	Polish    int `json:"polish,omitempty"`
 
 	Cycles    int     `json:"cycles,omitempty"`    // DSnoT: exchanges of a row at most; 0 means 50
 	Threshold float64 `json:"threshold,omitempty"` // DSnoT: change of an output that is left alone; 0 means 0.1
@@ -43,7 +46,7 @@ const (
 	NoUpdate        = "none"
 	SparseGPTUpdate = "sparsegpt" // what stays makes up for what goes, column by column: optimal brain surgeon
 	DSnoT           = "dsnot"     // the mask is refined, weights stay (arXiv:2310.08915)
-	ADMM            = "admm"      // least squares over what stays
+	ADMM            = "admm"      // least squares over what stays, the mask chosen anew on the way if asked for
 )
 
 var updates = []string{NoUpdate, SparseGPTUpdate, DSnoT, ADMM}
@@ -61,9 +64,11 @@ func (u *Update) setDefaults(m Metric) {
 		}
 	}
 	switch {
-	case u.Name == ADMM:
-		orInt(&u.Steps, 20)
+	case u.Name == ADMM && u.MaskSteps > 0:
+		orInt(&u.Steps, max(20, u.MaskSteps))
 		orInt(&u.Polish, 10)
+	case u.Name == ADMM:
+		orInt(&u.Polish, 20)
 	case u.Name == DSnoT:
 		orInt(&u.Cycles, 50)
 		if u.Threshold == 0 {
@@ -102,7 +107,7 @@ func (u Update) validate() error {
 		return bad("damping %g; want 0 to %g", u.Damping, linalg.MaxDamping)
 	case u.Width < 0 || u.Steps < 0 || u.MaskSteps < 0 || u.Polish < 0 || u.Cycles < 0 || !(u.Threshold >= 0):
 		return bad("a negative number, or none")
-	case u.MaskSteps > 0 && u.MaskSteps > max(u.Steps, 20*(1-min(u.Steps, 1))):
+	case u.Steps > 0 && u.MaskSteps > u.Steps:
 		return bad("%d of %d steps choose the mask", u.MaskSteps, u.Steps)
 	case u.Name != ADMM && u.Steps+u.MaskSteps+u.Polish > 0:
 		return bad("steps, mask steps and polish belong to update %s", ADMM)
