@@ -93,9 +93,20 @@ func TestOverrides(t *testing.T) {
 	for _, update := range []string{NoUpdate, SparseGPTUpdate} {
 		o.Update.Name = update
 		m := load(t, dir, 2, lm.Options{})
+		out := t.TempDir()
+		var err error
+		if o.Out, err = m.NewSaver(filepath.Join(out, "m"), lm.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if o.Masks, err = NewMasks(filepath.Join(out, "masks.safetensors"), m, MaskOptions{}); err != nil {
+			t.Fatal(err)
+		}
 		r, err := Model(ctx, m, windows(3, 9, 61), o)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if mask := tensorsOf(t, filepath.Join(out, "masks.safetensors"))["model.layers.2.mlp.down_proj.weight"]; strings.Count(mask, "\x01") != 32*44 {
+			t.Error("the mask of a dense matrix drops something")
 		}
 		for _, x := range r.Tensors {
 			want := .5

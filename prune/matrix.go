@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 		if err != nil {
 			return Tensor{}, err
 		}
+		if err := w.keepAll(l, stored); err != nil {
+			return Tensor{}, w.fail(l.Name, err)
+		}
 		return w.describe(l, stored, Tensor{}, nil)
 	}
 	// The copy is made before there is a mask, so that the mapped weight, the copy and the mask are never held together.
@@ -93,6 +97,11 @@ func (w *walk) apply(l lm.Linear, own kernels.Mat, c *change) (err error) {
 	if err := w.ops.Sync(); err != nil {
 		return w.fail(l.Name, err)
 	}
+	return w.show(l, keep)
+}
+
+// show writes a mask in stored layout and lets the caller see it.
+func (w *walk) show(l lm.Linear, keep kernels.Mat) error {
 	if err := w.o.Masks.write(l.Name, keep); err != nil {
 		return err
 	}
@@ -100,6 +109,21 @@ func (w *walk) apply(l lm.Linear, own kernels.Mat, c *change) (err error) {
 		w.o.Events.Mask(l.Name, keep)
 	}
 	return nil
+}
+
+// keepAll shows the mask of a matrix that is left dense.
+func (w *walk) keepAll(l lm.Linear, stored kernels.Mat) error {
+	if w.o.Masks == nil && w.o.Events.Mask == nil {
+		return nil
+	}
+	keep, err := w.keepFor(stored)
+	if err != nil {
+		return err
+	}
+	if err := w.dev.Upload(keep.Buf, 0, bytes.Repeat([]byte{1}, keep.Len())); err != nil {
+		return err
+	}
+	return w.show(l, keep)
 }
 
 // writeBack stores new weights, F32 [out, in] in host memory, in the type and layout of the matrix.

@@ -44,7 +44,7 @@ type Events struct {
 	Step   func(Step)   // something is about to run
 	Tensor func(Tensor) // a matrix is finished
 	// Mask sees the keep mask of a matrix in the layout of the weight, U8, on the model's device; it is good until the
-	// call returns. Matrices restored from an interrupted run, and those that are left dense, have none.
+	// call returns. Matrices restored from an interrupted run have none.
 	Mask func(name string, keep kernels.Mat)
 	// Order sees the order of the inputs in which a permuted N:M pattern holds: order[p] is the input at position p.
 	Order func(name string, order []int32)
