@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/passes"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -95,11 +96,15 @@ func forward(j *job, path string, o forwardFlags) (any, error) {
 	if o.grad && r.Counted == 0 {
 		return nil, fmt.Errorf("%s: --grad: no position counts, so there is no loss to differentiate", o.ids)
 	}
-	p := &passWriter{job: j, model: m, result: r, ids: ids, labels: labels, flags: o}
-	if err := p.write(); err != nil {
+	bar := j.bars()
+	defer bar.end()
+	p := passes.Pass{Model: m, Result: r, IDs: ids, Labels: labels, Grad: o.grad, Progress: bar.show}
+	gradients, err := p.Write(j.ctx, o.out, o.overwrite)
+	if err != nil {
 		return nil, err
 	}
-	report := forwardReport{Out: o.out, Sequences: len(ids), Length: len(ids[0]), Counted: r.Counted, Gradients: len(p.grads)}
+	bar.end()
+	report := forwardReport{Out: o.out, Sequences: len(ids), Length: len(ids[0]), Counted: r.Counted, Gradients: gradients}
 	if r.Counted == 0 {
 		fmt.Fprintf(j.out(), "no position counts, so there is no loss; written to %s\n", o.out)
 		return report, nil

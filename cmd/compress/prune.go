@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -108,7 +110,11 @@ func (o *pruneFlags) options() (prune.Options, error) {
 
 // metricOf finds or makes a metric.
 func metricOf(name string) (prune.Metric, error) {
+	const longest = 80
 	m, err := prune.MetricByName(name)
+	if err != nil && len(name) > longest {
+		return m, usagef("%s", strings.ReplaceAll(err.Error(), strconv.Quote(name), strconv.Quote(name[:longest])+"…"))
+	}
 	return m, misread(err)
 }
 
@@ -155,9 +161,9 @@ func (o *pruneFlags) checkPlaces(j *job, model string) error {
 	if _, err := os.Stat(o.masks); err == nil && !o.overwrite && !o.resume {
 		return usagef("--masks %s: output already exists (HINT: choose another name, or pass --overwrite)", o.masks)
 	}
-	if o.calib != "" {
-		if _, err := os.Stat(o.calib); err != nil {
-			return fmt.Errorf("--calib: %w", err)
+	for flag, path := range map[string]string{"calib": o.calib, "grads": o.Gradients} {
+		if _, err := os.Stat(path); path != "" && err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
 		}
 	}
 	return nil

@@ -6,12 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -44,7 +42,7 @@ func (a *app) pruneCompareCmd() *cobra.Command {
 	f.IntVar(&o.seqlen, "seqlen", 0, "tokens of a window, also for --ppl; 0 is 2048, or the model's positions if they are fewer")
 	f.BoolVar(&o.join, "join", false, "take the records of a JSONL file as one text")
 	o.AddShared(f)
-	f.BoolVar(&o.keep, "keep", false, "keep the pruned models, in --out/"+contest.ModelsFolder)
+	f.BoolVar(&o.keep, "keep", false, "keep the pruned models, in --out/models")
 	f.BoolVar(&o.resume, "resume", false, "continue an interrupted comparison, or add to a finished one")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace the comparison at --out")
 	require(cmd, "ppl")
@@ -58,7 +56,6 @@ type plannedRun struct {
 	target contest.Target
 	flags  pruneFlags
 	opts   prune.Options
-	key    string
 }
 
 // plan turns the lists into runs, of which all are checked before the first one.
@@ -93,16 +90,12 @@ func (o *compareFlags) plan() ([]plannedRun, error) {
 	return runs, nil
 }
 
-// comparison is one run of the verb.
+// comparison is what the runs of the verb share.
 type comparison struct {
 	*job
-	flags   compareFlags
-	path    string
-	runs    []plannedRun
-	calib   corpus.Windows
-	windows corpus.Windows
-	journal *contest.Journal
-	report  contest.Report
+	path           string
+	resume         bool
+	calib, windows corpus.Windows
 }
 
 func compare(j *job, path string, o compareFlags) (any, error) {
@@ -111,104 +104,68 @@ func compare(j *job, path string, o compareFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkFolder(path); err != nil {
+	if err := contest.Check(o.out, path, o.resume, o.overwrite); err != nil {
 		return nil, err
 	}
-	c := &comparison{job: j, flags: o, path: path, runs: runs}
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	defer c.journal.Close()
-	for i := range c.runs {
-		if err := c.step(i); err != nil {
-			return nil, fmt.Errorf("%s, %s: %w", c.runs[i].target.Label, c.runs[i].method.Label, err)
-		}
-	}
-	c.report.Judge()
-	printTable(j.out(), c.report.Table())
-	if c.report.Resumed > 0 {
-		j.note("%d of %d runs were taken from the journal", c.report.Resumed, len(c.runs))
-	}
-	return c.report, c.write()
-}
-
-// checkFolder looks at the output's place: nothing, an empty folder, or with --resume or --overwrite an earlier comparison.
-func (o *compareFlags) checkFolder(model string) error {
-	if err := checkpoint.Apart(model, o.out); err != nil {
-		return err
-	}
-	var allow func(dir string) error
-	if o.resume || o.overwrite {
-		allow = func(dir string) error {
-			if contest.IsContest(dir) {
-				return nil
-			}
-			return fmt.Errorf("%w: it is not that of a comparison alone (HINT: choose another --out)", checkpoint.ErrTarget)
-		}
-	}
-	if err := checkpoint.Vacant(o.out, allow); err != nil {
-		return err
-	}
-	if o.overwrite && !o.resume {
-		if err := contest.Clear(o.out); err != nil {
-			return err
-		}
-	}
-	return os.MkdirAll(filepath.Join(o.out, contest.ModelsFolder), 0o777)
-}
-
-// begin draws the data, opens the journal and measures the dense model.
-func (c *comparison) begin() error {
-	m, err := c.load(c.path, lm.Options{Stream: true})
+	m, err := j.load(path, lm.Options{Stream: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer m.Close()
-	for i := range c.runs {
-		if c.calib.IDs == nil {
-			if c.calib, err = calibration(c.job, m, c.runs[i].flags, c.runs[i].opts); err != nil {
-				return err
-			}
-		}
+	c := &comparison{job: j, path: path, resume: o.resume}
+	all, err := c.begin(m, &o, runs)
+	if err != nil {
+		return nil, err
+	}
+	r := &contest.Report{
+		Command: contest.Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash, Source: c.windows.Source, SeqLen: c.windows.SeqLen,
+	}
+	if err := all.Run(r); err != nil {
+		return nil, err
+	}
+	printTable(j.out(), r.Table())
+	if r.Resumed > 0 {
+		j.note("%d of %d runs were taken from the journal", r.Resumed, len(runs))
+	}
+	return r, c.write(o.out, r)
+}
+
+// begin draws the data and makes the work of the runs.
+func (c *comparison) begin(m *lm.Model, o *compareFlags, runs []plannedRun) (*contest.Contest, error) {
+	var err error
+	for i := 0; i < len(runs) && c.calib.IDs == nil && err == nil; i++ {
+		c.calib, err = calibration(c.job, m, runs[i].flags, runs[i].opts)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := fits(m, c.calib); err != nil {
-		return err
+		return nil, err
 	}
-	if c.windows, err = cutFor(c.job, m, c.flags.ppl, corpus.CutOptions{SeqLen: c.flags.seqlen}); err != nil {
-		return err
-	}
-	for i := range c.runs {
-		if c.runs[i].key, err = prune.Fingerprint(c.ctx, m, c.calib, c.runs[i].opts); err != nil {
-			return err
-		}
+	if c.windows, err = cutFor(c.job, m, o.ppl, corpus.CutOptions{SeqLen: o.seqlen}); err != nil {
+		return nil, err
 	}
 	model, err := m.Fingerprint(c.ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	job := sha256.Sum256([]byte(model + c.calib.Hash + c.windows.Hash))
-	if c.journal, err = contest.OpenJournal(c.flags.out, hex.EncodeToString(job[:])); err != nil {
-		return err
+	shared := sha256.Sum256([]byte(model + c.calib.Hash + c.windows.Hash))
+	all := &contest.Contest{
+		Dir: o.out, Job: hex.EncodeToString(shared[:]), Keep: o.keep, Fresh: o.overwrite && !o.resume, Note: c.note,
+		Dense: func() (contest.Measure, error) { return c.measure(m) },
 	}
-	c.report = contest.Report{
-		Command: contest.Command, Model: c.path, Calibration: c.calib.Hash, Data: c.windows.Hash, Source: c.windows.Source, SeqLen: c.windows.SeqLen,
-	}
-	dense, found := c.journal.Find(denseKey)
-	if !found {
-		if dense.Measure, err = c.measure(m); err != nil {
-			return errors.Join(err, c.journal.Close())
+	for _, r := range runs {
+		key, err := prune.Fingerprint(c.ctx, m, c.calib, r.opts)
+		if err != nil {
+			return nil, err
 		}
-		dense.Method, dense.Key = "dense", denseKey
-		if err := c.journal.Add(dense); err != nil {
-			return errors.Join(err, c.journal.Close())
-		}
+		all.Work = append(all.Work, contest.Work{
+			Method: r.method.Label, Target: r.target.Label, Key: key,
+			Do: func(folder string, out *contest.Run) error { return c.run(r, folder, out) },
+		})
 	}
-	c.report.Dense = dense.Measure
-	return nil
+	return all, nil
 }
-
-// denseKey is the place of the dense model in the journal.
-const denseKey = "dense"
 
 // measure gives a model's perplexity, with the mean losses of the windows.
 func (c *comparison) measure(m *lm.Model) (contest.Measure, error) {
@@ -223,74 +180,44 @@ func (c *comparison) measure(m *lm.Model) (contest.Measure, error) {
 	return out, nil
 }
 
-// step takes a run from the journal, or runs it.
-func (c *comparison) step(i int) error {
-	r := &c.runs[i]
-	r.flags.out = filepath.Join(c.flags.out, contest.ModelsFolder, contest.Folder(r.target.Label, r.method.Label, r.key))
-	if done, ok := c.journal.Find(r.key); ok {
-		if _, err := os.Stat(r.flags.out); err == nil || !c.flags.keep {
-			done.Method, done.Target = r.method.Label, r.target.Label
-			c.report.Runs = append(c.report.Runs, done)
-			c.report.Resumed++
-			return nil
-		}
-	}
-	c.note("%d of %d: %s, %s", i+1, len(c.runs), r.target.Label, r.method.Label)
-	done, err := c.run(r)
+// run prunes the model in one way, into a folder, and measures it.
+func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
+	m, err := c.load(c.path, lm.Options{Stream: true})
 	if err != nil {
 		return err
 	}
-	c.report.Runs = append(c.report.Runs, done)
-	return c.journal.Add(done)
-}
-
-// run prunes the model in one way and measures it.
-func (c *comparison) run(r *plannedRun) (contest.Run, error) {
-	out := contest.Run{Method: r.method.Label, Target: r.target.Label, Key: r.key}
-	m, err := c.load(c.path, lm.Options{Stream: true})
-	if err != nil {
-		return out, err
-	}
 	defer m.Close()
-	r.flags.overwrite = true // of what an earlier run left in the folder of models
-	p := &pruning{job: c.job, flags: r.flags, opts: r.opts, model: m, calib: c.calib, dense: r.flags.out}
+	r.flags.out, r.flags.resume, r.flags.overwrite = folder, c.resume, true // of what an earlier run left in the folder of models
+	p := &pruning{job: c.job, flags: r.flags, opts: r.opts, model: m, calib: c.calib, dense: folder}
 	if err := p.begin(); err != nil {
-		return out, err
+		return err
 	}
 	done, err := p.prune()
 	if err != nil {
-		return out, errors.Join(err, p.stop(err))
+		return errors.Join(err, p.stop(err))
 	}
 	out.Sparsity, out.Overall, out.Seconds, out.Notes = done.Total.Sparsity, done.Total.Overall, done.Times.Total, done.Notes
-	pruned, err := c.load(p.dense, lm.Options{Stream: true})
+	pruned, err := c.load(folder, lm.Options{Stream: true})
 	if err != nil {
-		return out, err
+		return err
 	}
 	out.Measure, err = c.measure(pruned)
-	if err = errors.Join(err, pruned.Close()); err != nil {
-		return out, err
-	}
-	if c.flags.keep {
-		out.Model = p.dense
-		return out, nil
-	}
-	return out, os.RemoveAll(p.dense)
+	return errors.Join(err, pruned.Close())
 }
 
 // write writes the two reports.
-func (c *comparison) write() error {
-	os.Remove(filepath.Join(c.flags.out, contest.ModelsFolder)) // if nothing was kept
-	data, err := c.record(c.report)
+func (c *comparison) write(dir string, r *contest.Report) error {
+	data, err := c.record(r)
 	if err != nil {
 		return err
 	}
 	var page bytes.Buffer
-	if err := c.report.Page().HTML(&page); err != nil {
+	if err := r.Page().HTML(&page); err != nil {
 		return err
 	}
-	err = errors.Join(writeWhole(filepath.Join(c.flags.out, "report.json"), data), writeWhole(filepath.Join(c.flags.out, "report.html"), page.Bytes()))
+	err = errors.Join(writeWhole(filepath.Join(dir, "report.json"), data), writeWhole(filepath.Join(dir, "report.html"), page.Bytes()))
 	if err == nil {
-		fmt.Fprintf(c.out(), "report.json and report.html are in %s\n", c.flags.out)
+		fmt.Fprintf(c.out(), "report.json and report.html are in %s\n", dir)
 	}
 	return err
 }

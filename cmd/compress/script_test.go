@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same, "tensors": tensors, "near": near,
+			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same, "tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep,
 		},
 	})
 }
@@ -91,6 +91,21 @@ func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	if reflect.DeepEqual(got, want) == neg {
 		ts.Fatalf("%s: %v, compared with %s", args[1], got, args[2])
 	}
+}
+
+// sameValue compares the values of two JSON files: samevalue FILE PATH FILE PATH
+func sameValue(ts *testscript.TestScript, neg bool, args []string) {
+	a, b := lookup(ts, args[0], args[1]), lookup(ts, args[2], args[3])
+	if reflect.DeepEqual(a, b) == neg {
+		ts.Fatalf("%s is %v, %s is %v", args[1], a, args[3], b)
+	}
+}
+
+// deep writes a tree of JSON that is nested ten thousand deep: deep FILE
+func deep(ts *testscript.TestScript, _ bool, args []string) {
+	const n = 10_000
+	text := strings.Repeat(`{"data": "neg", "left": `, n) + `{"data": "W"}` + strings.Repeat(`, "right": null}`, n)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o666))
 }
 
 // near compares a number: near FILE PATH VALUE TOLERANCE

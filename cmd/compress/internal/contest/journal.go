@@ -17,8 +17,8 @@ var (
 	ErrBusy     = errors.New("another process is at work there")
 )
 
-// Journal notes finished runs as lines of JSON, the first of which names the comparison. It is locked while open.
-type Journal struct {
+// journal notes finished runs as lines of JSON, the first of which names the comparison. It is locked while open.
+type journal struct {
 	file *os.File
 	runs map[string]Run // by fingerprint
 }
@@ -34,22 +34,22 @@ const (
 	maxJournal  = 256 << 20
 )
 
-// OpenJournal opens or makes the journal of a folder. job names what all runs share; a journal of another one is refused. A
+// openJournal opens or makes the journal of a folder. job names what all runs share; a journal of another one is refused. A
 // torn last line, which a crash can leave, counts for nothing.
-func OpenJournal(dir, job string) (*Journal, error) {
+func openJournal(dir, job string) (*journal, error) {
 	path := filepath.Join(dir, journalName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{file: f, runs: map[string]Run{}}
+	j := &journal{file: f, runs: map[string]Run{}}
 	if err := j.read(job); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	return j, nil
 }
 
-func (j *Journal) read(job string) error {
+func (j *journal) read(job string) error {
 	if unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return ErrBusy
 	}
@@ -89,7 +89,7 @@ func (j *Journal) read(job string) error {
 	return nil
 }
 
-func (j *Journal) write(e entry) error {
+func (j *journal) write(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -100,45 +100,11 @@ func (j *Journal) write(e entry) error {
 	return j.file.Sync()
 }
 
-// Find gives a finished run by its fingerprint.
-func (j *Journal) Find(key string) (Run, bool) {
-	r, ok := j.runs[key]
-	return r, ok
-}
-
-// Add notes a finished run; it is durable on return.
-func (j *Journal) Add(r Run) error {
+// add notes a finished run; it is durable on return.
+func (j *journal) add(r Run) error {
 	j.runs[r.Key] = r
 	return j.write(entry{Run: &r})
 }
 
-// Close unlocks the journal.
-func (j *Journal) Close() error { return j.file.Close() }
-
-// IsContest tells whether a folder is that of a comparison: nothing is there that none writes.
-func IsContest(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	found := false
-	for _, e := range entries {
-		switch e.Name() {
-		case journalName:
-			found = true
-		case "report.json", "report.html", ModelsFolder:
-		default:
-			return false
-		}
-	}
-	return err == nil && found
-}
-
-// ModelsFolder is where the models of a comparison are.
-const ModelsFolder = "models"
-
-// Clear removes what a comparison has written, but not the folder.
-func Clear(dir string) error {
-	var err error
-	for _, name := range []string{"report.json", "report.html", ModelsFolder, journalName} { // the journal, which marks the folder, last
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
-	}
-	return err
-}
+// close unlocks the journal.
+func (j *journal) close() { _ = j.file.Close() }

@@ -2,12 +2,12 @@ package contest
 
 import "strings"
 
-// Folder names the model of a run: its target and method, and the beginning of its fingerprint where they do not fit into
+// folderName names the model of a run: its target and method, and the beginning of its fingerprint where they do not fit into
 // a name.
-func Folder(target, method, key string) string {
-	label := target + "-" + method
+func folderName(w Work) string {
+	label := w.Target + "-" + w.Method
 	plain := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("+-.@", r) {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("+-.@", r) {
 			return r
 		}
 		return '_'
@@ -15,8 +15,8 @@ func Folder(target, method, key string) string {
 	if len(plain) > 60 {
 		plain = plain[:60]
 	}
-	if plain != strings.ReplaceAll(label, ":", "-") && len(key) >= 8 {
-		plain += "-" + key[:8]
+	if plain != strings.ReplaceAll(label, ":", "-") && len(w.Key) >= 8 {
+		plain += "-" + w.Key[:8]
 	}
 	return plain
 }

@@ -13,7 +13,7 @@ import (
 func (r *Report) Table() *report.Table {
 	t := &report.Table{
 		Title:   r.Model + ": perplexity after pruning",
-		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.4g", "±|%.2g", "times dense|%.3f", "nll - best|%.4f", "p", "seconds|%.1f"),
+		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.3f", "±|%.3f", "times dense|%.3f", "nll - best|%.4f", "p", "seconds|%.1f"),
 		Note: fmt.Sprintf("%s, windows of %d tokens, %d predicted tokens; ±: standard error over windows; p: paired t test against the best of "+
 			"the target over %d windows, adjusted for their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
 	}

@@ -18,8 +18,8 @@ type Versus struct {
 	Adjusted   float64 `json:"p_holm"` // for as many comparisons as the target has (Holm, 1979)
 }
 
-// Judge compares every run with the best one of its target, the one with the lowest loss; a single window allows no test.
-func (r *Report) Judge() {
+// judge compares every run with the best one of its target, the one with the lowest loss; a single window allows no test.
+func (r *Report) judge() {
 	for _, target := range r.targets() {
 		runs := r.of(target)
 		best := slices.MinFunc(runs, func(a, b *Run) int { return cmp.Compare(a.NLL, b.NLL) })

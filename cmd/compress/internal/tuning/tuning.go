@@ -3,6 +3,7 @@
 package tuning
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -55,6 +56,12 @@ func (f *Flags) AddShared(set *pflag.FlagSet) {
 
 // Apply puts the settings into options that have a metric.
 func (f *Flags) Apply(o *prune.Options) error {
+	switch u := &f.settings.Update; {
+	case !(u.Damping >= 0 && u.Damping <= 1):
+		return fmt.Errorf("--damp %g: want 0 to 1", u.Damping)
+	case u.Width < 0:
+		return fmt.Errorf("--block-size %d: want 1 or more, or 0 for the default", u.Width)
+	}
 	o.Allocation, o.Update, o.Gradients = f.settings.Allocation, f.settings.Update, f.settings.Gradients
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients

@@ -1,0 +1,206 @@
+package contest
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/prune"
+)
+
+func TestParseMethods(t *testing.T) {
+	got, err := ParseMethods(" magnitude,pruner-zero@owl+sparsegpt, expr:min(W,G)+X,expr:(W*X)+admm,,")
+	want := []Method{
+		{"magnitude", "magnitude", "", ""},
+		{"pruner-zero@owl+sparsegpt", "pruner-zero", "owl", "sparsegpt"},
+		{"expr:min(W,G)+X", "expr:min(W,G)+X", "", ""},
+		{"expr:(W*X)+admm", "expr:(W*X)", "", "admm"},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	for _, bad := range []string{"", ",", "wanda,ria,wanda"} {
+		if _, err := ParseMethods(bad); !errors.Is(err, ErrEntry) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestParseTargets(t *testing.T) {
+	got, err := ParseTargets("0.5, 2:4,0")
+	want := []Target{{"0.5", 0.5, prune.Unstructured}, {"2:4", 0, "2:4"}, {"0", 0, prune.Unstructured}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	for _, bad := range []string{"", "1", "NaN", "-0.1", "x", "0.5,0.5"} {
+		if _, err := ParseTargets(bad); !errors.Is(err, ErrEntry) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if _, err := ParseTargets("4:2"); !errors.Is(err, prune.ErrOptions) {
+		t.Error(err)
+	}
+}
+
+// TestStudentP compares with an implementation of others. 1e-12 is a few thousand roundings of a sum of a few hundred
+// terms; the logarithm of the gamma function of v/2, some times v itself, is rounded too.
+func TestStudentP(t *testing.T) {
+	for _, v := range []float64{1, 2, 3, 10, 31, 500, 1e5} {
+		for _, x := range []float64{0, 1e-9, 0.1, 0.7, 1, 2, 5, 40} {
+			want := 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: v}.Survival(x)
+			if got := studentP(-x, v); math.Abs(got-want) > 1e-12+3e-15*v {
+				t.Errorf("t %g, %g degrees: %g, want %g", x, v, got, want)
+			}
+		}
+	}
+}
+
+func sample() *Report {
+	return &Report{Model: "m", Dense: Measure{Perplexity: 2, Windows: []float64{1, 1, 1}}, Runs: []Run{
+		{Method: "a", Target: "0.5", Measure: Measure{Perplexity: 3, NLL: 1.1, Windows: []float64{1.0, 1.1, 1.2}}, Sparsity: 0.5},
+		{Method: "b", Target: "0.5", Measure: Measure{Perplexity: 4, NLL: 1.4, Windows: []float64{1.2, 1.4, 1.6}}, Sparsity: 0.5},
+		{Method: "c", Target: "0.5", Measure: Measure{Perplexity: 3, NLL: 1.2, Windows: []float64{1.1, 1.2, 1.3}}, Sparsity: 0.5},
+		{Method: "a", Target: "2:4", Measure: Measure{Perplexity: 90, NLL: 4, Windows: []float64{4}}, Sparsity: 0.5},
+		{Method: "b", Target: "2:4", Measure: Measure{Perplexity: 95, NLL: 5, Windows: []float64{5}}, Sparsity: 0.5},
+		{Method: "a", Target: "0.3", Measure: Measure{Perplexity: 30, NLL: 3, Windows: []float64{3, 3, 3}}, Sparsity: 0.3},
+	}}
+}
+
+func TestJudge(t *testing.T) {
+	r := sample()
+	r.judge()
+	// b - a is 0.2, 0.3, 0.4: mean 0.3, standard error 0.1/√3, t = 5.196 with 2 degrees, p = 0.0351; c - a is 0.1 throughout.
+	b := r.Runs[1].Versus
+	if b == nil || b.Best != "a" || math.Abs(b.T-3*math.Sqrt(3)) > 1e-9 || math.Abs(b.P-0.0351) > 1e-4 {
+		t.Errorf("b: %+v", b)
+	}
+	c := r.Runs[2].Versus
+	if c == nil || c.P > 1e-9 || math.Abs(c.Difference-0.1) > 1e-12 || c.Adjusted > 1e-9 || b.Adjusted != b.P {
+		t.Errorf("c: %+v, b: %+v", c, b)
+	}
+	for _, i := range []int{0, 3, 4, 5} {
+		if r.Runs[i].Versus != nil {
+			t.Errorf("run %d is tested: %+v", i, r.Runs[i].Versus)
+		}
+	}
+}
+
+func TestHolm(t *testing.T) {
+	tests := []*Versus{{P: 0.04}, {P: 0.01}, {P: 0.03}, {P: 0.9}}
+	holm(tests)
+	for i, want := range []float64{0.09, 0.04, 0.09, 0.9} {
+		if math.Abs(tests[i].Adjusted-want) > 1e-12 {
+			t.Errorf("%d: %g, want %g", i, tests[i].Adjusted, want)
+		}
+	}
+}
+
+func TestShow(t *testing.T) {
+	r := sample()
+	r.judge()
+	if n := len(r.Table().Rows); n != 7 {
+		t.Errorf("%d rows", n)
+	}
+	charts := r.charts()
+	if len(charts) != 2 || !charts[0].Y.Log || cmp.Diff(charts[0].Series[0].X, []float64{0, 30, 50}) != "" || len(charts[1].Labels) != 2 {
+		t.Errorf("%+v", charts)
+	}
+	var b bytes.Buffer
+	if err := r.Page().HTML(&b); err != nil || !strings.Contains(b.String(), "Perplexity against sparsity") {
+		t.Error(err)
+	}
+}
+
+func TestRunAndResume(t *testing.T) {
+	dir, model := filepath.Join(t.TempDir(), "out"), t.TempDir()
+	var did []string
+	work := func(method string) Work {
+		return Work{Method: method, Target: "2:4", Key: "key-of-" + method, Do: func(folder string, r *Run) error {
+			did = append(did, filepath.Base(folder))
+			r.NLL = 1
+			return os.Mkdir(folder, 0o777)
+		}}
+	}
+	broken := work("broken")
+	broken.Do = func(string, *Run) error { return errors.ErrUnsupported }
+	c := &Contest{Dir: dir, Job: "job", Note: t.Logf, Work: []Work{work("a"), broken, work("expr:W*X")}, Dense: func() (Measure, error) {
+		did = append(did, "dense")
+		return Measure{Perplexity: 2}, nil
+	}}
+	if err := c.Run(&Report{}); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "2:4, broken: ") {
+		t.Errorf("a broken run: %v", err)
+	}
+	c.Work[1] = work("b")
+	r := &Report{}
+	if err := c.Run(r); err != nil || len(r.Runs) != 3 || r.Resumed != 1 || r.Dense.Perplexity != 2 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	if diff := cmp.Diff([]string{"dense", "2-4-a", "2-4-b", "2-4-expr-W_X-key-of-e"}, did); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := os.Stat(filepath.Join(dir, modelsFolder)); err == nil {
+		t.Error("the folder of models stays")
+	}
+	for _, c := range []struct{ resume, overwrite, ok bool }{{false, false, false}, {true, false, true}, {false, true, true}} {
+		if err := Check(dir, model, c.resume, c.overwrite); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	other := &Contest{Dir: dir, Job: "another"}
+	if err := other.Run(&Report{}); !errors.Is(err, ErrOtherJob) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(dir, model, false, true); !errors.Is(err, checkpoint.ErrTarget) {
+		t.Errorf("a folder with something else: %v", err)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	dir := t.TempDir()
+	j, err := openJournal(dir, "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.add(Run{Key: "k", Method: "wanda"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openJournal(dir, "job"); !errors.Is(err, ErrBusy) {
+		t.Errorf("while it is open: %v", err)
+	}
+	j.close()
+	path := filepath.Join(dir, journalName)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range len(whole) + 1 { // a crash after any byte
+		if err := os.WriteFile(path, whole[:n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j, err := openJournal(dir, "job")
+		if err != nil {
+			t.Fatalf("cut after %d bytes: %v", n, err)
+		}
+		if _, ok := j.runs["k"]; ok != (n == len(whole)) {
+			t.Errorf("cut after %d bytes: run found: %v", n, ok)
+		}
+		j.close()
+	}
+	if err := os.WriteFile(path, []byte("[]\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openJournal(dir, "job"); err == nil {
+		t.Error("a journal that is none was opened")
+	}
+}

@@ -1,0 +1,145 @@
+package contest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+)
+
+// Work is one way of pruning that is to be run.
+type Work struct {
+	Method, Target string // as shown
+	Key            string // fingerprint of model, calibration ids and options
+	// Do prunes into a folder, measures, and fills in what the run gave.
+	Do func(folder string, r *Run) error
+}
+
+// Contest is a comparison that is to be run.
+type Contest struct {
+	Dir   string // of the reports and the journal
+	Job   string // fingerprint of what all runs share
+	Keep  bool   // the models
+	Fresh bool   // an earlier comparison there is removed
+	Dense func() (Measure, error)
+	Work  []Work
+	Note  func(format string, args ...any) // says what is being done
+}
+
+// Check tells whether a folder can take the comparison of a model at source: there is nothing, or with resume or overwrite an
+// earlier comparison and nothing else.
+func Check(dir, source string, resume, overwrite bool) error {
+	if err := checkpoint.Apart(source, dir); err != nil {
+		return err
+	}
+	var allow func(dir string) error
+	if resume || overwrite {
+		allow = func(dir string) error {
+			if isContest(dir) {
+				return nil
+			}
+			return fmt.Errorf("%w: it is not that of a comparison alone (HINT: choose another --out)", checkpoint.ErrTarget)
+		}
+	}
+	return checkpoint.Vacant(dir, allow)
+}
+
+// isContest tells whether a folder is that of a comparison: nothing is there that none writes.
+func isContest(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	found := false
+	for _, e := range entries {
+		switch e.Name() {
+		case journalName:
+			found = true
+		case "report.json", "report.html", modelsFolder:
+		default:
+			return false
+		}
+	}
+	return err == nil && found
+}
+
+// remove removes what a comparison has written, but not the folder.
+func remove(dir string) error {
+	var err error
+	for _, name := range []string{"report.json", "report.html", modelsFolder, journalName} { // the journal, which marks the folder, last
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	return err
+}
+
+// modelsFolder is where the models of a comparison are.
+const modelsFolder = "models"
+
+// Run does what the journal does not have yet, one run after the other, and completes the report with the tests.
+func (c *Contest) Run(r *Report) error {
+	if c.Fresh {
+		if err := remove(c.Dir); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(c.Dir, 0o777); err != nil {
+		return err
+	}
+	j, err := openJournal(c.Dir, c.Job)
+	if err != nil {
+		return err
+	}
+	defer j.close()
+	if err := os.MkdirAll(filepath.Join(c.Dir, modelsFolder), 0o777); err != nil {
+		return err
+	}
+	dense, found := j.runs[denseKey]
+	if !found {
+		if dense.Measure, err = c.Dense(); err != nil {
+			return err
+		}
+		dense.Method, dense.Key = "dense", denseKey
+		if err := j.add(dense); err != nil {
+			return err
+		}
+	}
+	r.Dense = dense.Measure
+	for i := range c.Work {
+		if err := c.step(i, j, r); err != nil {
+			return fmt.Errorf("%s, %s: %w", c.Work[i].Target, c.Work[i].Method, err)
+		}
+	}
+	if !c.Keep {
+		os.Remove(filepath.Join(c.Dir, modelsFolder)) // it stays if an earlier comparison kept some
+	}
+	r.judge()
+	return nil
+}
+
+// denseKey is the place of the dense model in the journal.
+const denseKey = "dense"
+
+// step takes a run from the journal, or runs it.
+func (c *Contest) step(i int, j *journal, r *Report) error {
+	w := c.Work[i]
+	folder := filepath.Join(c.Dir, modelsFolder, folderName(w))
+	if done, ok := j.runs[w.Key]; ok {
+		if _, err := os.Stat(folder); err == nil || !c.Keep {
+			done.Method, done.Target = w.Method, w.Target
+			r.Runs = append(r.Runs, done)
+			r.Resumed++
+			return nil
+		}
+	}
+	c.Note("%d of %d: %s, %s", i+1, len(c.Work), w.Target, w.Method)
+	done := Run{Method: w.Method, Target: w.Target, Key: w.Key}
+	if err := w.Do(folder, &done); err != nil {
+		return err
+	}
+	if c.Keep {
+		done.Model = folder
+	} else if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	r.Runs = append(r.Runs, done)
+	return j.add(done)
+}
