@@ -232,7 +232,7 @@ func (m *Model) blame() string {
 			continue
 		}
 		at := m.ops.NonFinite(w)
-		if m.opts.Stream {
+		if m.opts.Stream || m.params[name].packed != nil {
 			m.mu.Lock()
 			m.release(group{m.params[name]}, false)
 			m.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
+	"github.com/modelcompress/compress/lm/internal/packed"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -27,10 +28,11 @@ type ConfigError = arch.ConfigError
 const maxConfigSize = 4 << 20
 
 // Load opens a checkpoint folder (config.json, one or several .safetensors files) on a device. Weights stay in their storage
-// type. Errors about the configuration are [ConfigError]s; the others wrap one of this package's errors, or one of package
-// safetensors, and name file and tensor.
+// type. Matrices of blocks that are packed as bitmasks (sparse-bitmask of compressed-tensors) stay packed and are multiplied as
+// they are, unless the architecture has them transposed; other packed ones are expanded. Errors about the configuration are
+// [ConfigError]s; the others wrap one of this package's errors, or one of package safetensors, and name file and tensor.
 func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Model, error) {
-	config, err := LoadConfig(dir)
+	config, isPacked, err := loadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +40,12 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 	if err != nil {
 		return nil, err
 	}
+	dense, err := packed.Find(source, isPacked)
+	if err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
 	m := &Model{
-		config: config, opts: o, dir: dir, source: source, dev: dev, ops: dev.Ops(), host: dev.Info().Host,
+		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(), host: dev.Info().Host,
 		params: map[string]*param{},
 	}
 	if err := m.open(ctx); err != nil {
@@ -50,11 +56,19 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 
 // LoadConfig reads the config.json of a checkpoint folder. Every fault of its contents is a [ConfigError].
 func LoadConfig(dir string) (*Config, error) {
+	config, _, err := loadConfig(dir)
+	return config, err
+}
+
+// loadConfig also reports whether matrices are packed.
+func loadConfig(dir string) (c *Config, isPacked bool, err error) {
 	text, err := readSmall(dir, "config.json")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return arch.ParseConfig(filepath.Join(dir, "config.json"), text)
+	text, isPacked = packed.Plain(text)
+	c, err = arch.ParseConfig(filepath.Join(dir, "config.json"), text)
+	return c, isPacked, err
 }
 
 // readSmall reads a file of a folder that must not be large. No link out of the folder is followed.
@@ -109,17 +123,17 @@ func (m *Model) open(ctx context.Context) error {
 type tensors struct{ m *Model }
 
 // Names implements [arch.Source].
-func (t tensors) Names() []string { return t.m.source.Names() }
+func (t tensors) Names() []string { return t.m.dense.Names() }
 
 // Shape implements [arch.Source].
 func (t tensors) Shape(name string) ([]int64, bool) {
-	info, ok := t.m.source.Info(name)
+	info, ok := t.m.dense.Info(name)
 	return info.Shape, ok
 }
 
 // File implements [arch.Source].
 func (t tensors) File(name string) string {
-	return filepath.Join(t.m.dir, t.m.source.ShardOf(name))
+	return t.m.dense.File(name)
 }
 
 // assemble puts every parameter where the model uses it.
@@ -129,11 +143,12 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		m.blocks[l] = &block{Block: layer.NewBlock(l, m.config)}
 	}
 	for _, a := range layout.Params {
-		info, _ := m.source.Info(a.Name)
+		info, _ := m.dense.Info(a.Name)
 		if _, ok := dtypes[info.DType]; !ok {
 			return m.tensorError(a.Name, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, info.DType))
 		}
 		p := newParam(a, info.DType)
+		p.packed = m.dense.Matrix(a.Name)
 		m.params[p.Name] = p
 		if p.block < 0 {
 			m.place(a, p)
@@ -147,6 +162,9 @@ func (m *Model) assemble(layout *arch.Layout) error {
 	for l, b := range m.blocks {
 		b.finish()
 		inner[l] = b.Block
+		for _, l := range b.linears {
+			m.params[l.Name].multiplied = !l.Transposed
+		}
 		if b.Mixture && (b.MLPPost.W != nil || m.config.PostNorm) {
 			return fmt.Errorf("%s: block %d: a norm after a mixture is not supported", m.dir, l)
 		}
@@ -156,7 +174,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		m.head = m.embed
 		m.output = append(m.output, m.embed)
 	}
-	for _, name := range m.source.Names() {
+	for _, name := range m.dense.Names() {
 		if m.params[name] != nil {
 			m.names = append(m.names, name)
 		}
@@ -190,6 +208,9 @@ func (m *Model) place(a arch.Param, p *param) {
 // checkTied compares stored heads of a tied model with the token table.
 func (m *Model) checkTied() error {
 	for _, name := range m.tied {
+		if m.embed.packed != nil || m.dense.Matrix(name) != nil {
+			return m.tensorError(name, fmt.Errorf("%w: a packed table cannot be compared with it, and tie_word_embeddings is true", ErrExtraTensor))
+		}
 		same, err := sameBytes(m.source, name, m.embed.Name)
 		if err != nil {
 			return err

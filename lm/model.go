@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
+	"github.com/modelcompress/compress/lm/internal/packed"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -22,6 +23,7 @@ var (
 	ErrInput         = errors.New("input does not fit the model")
 	ErrTooLong       = errors.New("sequence is longer than the model has positions")
 	ErrNonFinite     = errors.New("not a finite number")
+	ErrPacked        = packed.ErrMismatch // the tensors of a packed matrix do not make one
 )
 
 // Options of [Load].
@@ -42,6 +44,7 @@ type Model struct {
 	opts   Options
 	dir    string
 	source *safetensors.Dir
+	dense  *packed.Source // the same as if nothing were packed
 	dev    kernels.Device
 	ops    *kernels.Ops
 	host   bool // the device's buffers are ordinary memory
@@ -87,6 +90,12 @@ func (m *Model) Path() string { return m.dir }
 
 // Source is the checkpoint as stored. It is closed with the model.
 func (m *Model) Source() *safetensors.Dir { return m.source }
+
+// Info says what a tensor of the checkpoint is; of a packed matrix, what it expands to. False if there is none of that name.
+func (m *Model) Info(name string) (safetensors.Info, bool) { return m.dense.Info(name) }
+
+// Packed reports whether matrices of the checkpoint are packed as bitmasks.
+func (m *Model) Packed() bool { return m.dense.Any() }
 
 // Blocks is the number of blocks.
 func (m *Model) Blocks() int { return len(m.blocks) }

@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
+	"github.com/modelcompress/compress/lm/internal/packed"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -17,6 +18,9 @@ type param struct {
 	block      int // -1 outside of blocks
 	rows, cols int // storage layout; one-dimensional tensors are [1, n]
 	stored     safetensors.DType
+
+	packed     *packed.Matrix // how the file has it; nil: as it is
+	multiplied bool           // kept packed: what multiplies with it can
 
 	view  bool   // the value is a view of the file mapping
 	owned bool   // the value differs from the file: only this copy has it
@@ -43,7 +47,8 @@ var dtypes = map[safetensors.DType]kernels.DType{
 }
 
 // Param gives the current value of a parameter in storage layout; a one-dimensional tensor is [1, n]. It must not be changed,
-// and with [Options].Stream it is only good until the next pass through its block.
+// and with [Options].Stream it is only good until the next pass through its block. A packed matrix is expanded; the expanded copy
+// stays, beside the packed one, until [Model.ReleaseBlock].
 func (m *Model) Param(name string) (kernels.Mat, error) {
 	p, err := m.param(name)
 	if err != nil {
@@ -51,7 +56,13 @@ func (m *Model) Param(name string) (kernels.Mat, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return p.Value, m.bind(p)
+	if err := m.bind(p); err != nil {
+		return kernels.Mat{}, err
+	}
+	if err := m.expand(p); err != nil {
+		return kernels.Mat{}, err
+	}
+	return p.Value, nil
 }
 
 // MutableParam gives an owned copy of a parameter that may be changed, through operations or directly followed by
@@ -64,14 +75,18 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.host && p.saver == nil && p.stored != safetensors.F64 && (p.view || p.Value.Buf == nil) {
+	switch {
+	case p.packed != nil:
+		err = m.expand(p)
+	case m.host && p.saver == nil && p.stored != safetensors.F64 && (p.view || p.Value.Buf == nil):
 		err = m.readOwned(p)
-	} else {
+	default:
 		err = m.bind(p) // a copy of the file already, or made here
 	}
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+	packed.Free(&p.Sparse)
 	p.view, p.owned, p.saver = false, true, nil
 	return p.Value, nil
 }
@@ -140,6 +155,10 @@ func (m *Model) release(g group, dropSaved bool) {
 
 // forget gives the memory of a parameter back. A view stays: it is valid and costs nothing. The lock is held.
 func (m *Model) forget(p *param) {
+	if p.packed != nil {
+		m.forgetPacked(p)
+		return
+	}
 	if p.Value.Buf == nil || !p.view {
 		m.drop(p)
 		return
@@ -155,11 +174,15 @@ func (m *Model) drop(p *param) {
 	if p.Value.Buf != nil {
 		p.Value.Buf.Free()
 	}
+	packed.Free(&p.Sparse)
 	p.Value, p.view, p.owned = kernels.Mat{}, false, false
 }
 
 // bind makes a parameter resident. The lock is held.
 func (m *Model) bind(p *param) error {
+	if p.packed != nil && !p.owned {
+		return m.bindPacked(p)
+	}
 	if p.Value.Buf != nil {
 		return nil
 	}

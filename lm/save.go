@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,8 @@ var (
 	ErrExists   = stage.ErrExists
 	ErrOtherJob = stage.ErrOtherJob
 	ErrInPlace  = stage.ErrInPlace
+	// ErrSavePacked refuses to save a model with packed matrices.
+	ErrSavePacked = errors.New("a model whose matrices are packed as bitmasks is not saved")
 )
 
 // SaveOptions of [Model.NewSaver].
@@ -53,9 +56,12 @@ type Saver struct {
 }
 
 // NewSaver starts, or with Resume continues, the output at dir. An existing folder that is not empty is refused unless Overwrite or
-// Resume says otherwise. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace], an error of package safetensors (such as
-// no space: disk space is reserved now), or one of the operating system.
+// Resume says otherwise. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace], [ErrSavePacked], an error of package
+// safetensors (such as no space: disk space is reserved now), or one of the operating system.
 func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
+	if m.Packed() {
+		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", m.dir, ErrSavePacked, m.dir)
+	}
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}}
 	so := stage.Options{Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir}
 	if o.DType != 0 {

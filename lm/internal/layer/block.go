@@ -9,8 +9,17 @@ import (
 
 // Weight is one parameter. Its value must be there while a pass runs.
 type Weight struct {
-	Name  string
-	Value kernels.Mat // storage layout; one-dimensional tensors are [1, n]
+	Name   string
+	Value  kernels.Mat    // storage layout; one-dimensional tensors are [1, n]
+	Sparse kernels.Sparse // instead of the value, of a linear that is not transposed; where both are there, they are equal
+}
+
+// DType is the element type.
+func (w *Weight) DType() kernels.DType {
+	if !w.Sparse.IsZero() {
+		return w.Sparse.DType()
+	}
+	return w.Value.DType()
 }
 
 // Mat is the weight's value, or the absent matrix for nil.

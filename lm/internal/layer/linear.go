@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
@@ -65,11 +66,33 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 
 func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) {
 	o := kernels.MatMul{Bias: l.B.Mat(), Accumulate: accumulate, Precision: p.Precision}
-	if l.Transposed {
+	switch {
+	case !l.W.Sparse.IsZero():
+		p.ops.MatMulSparse(dst, x, l.W.Sparse, o)
+	case l.Transposed:
 		p.ops.MatMulNN(dst, x, l.W.Value, o)
-	} else {
+	default:
 		p.ops.MatMulNT(dst, x, l.W.Value, o)
 	}
+}
+
+// dense is a weight as a matrix: its value, or what a sparse one expands to, until the next call.
+func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
+	if w.Sparse.IsZero() {
+		return w.Value, nil
+	}
+	buf, t := &p.scratch.expanded, w.Sparse.DType()
+	if *buf != nil && (*buf).DType != t {
+		(*buf).Free()
+		*buf = nil
+	}
+	rows, cols := w.Sparse.Rows(), w.Sparse.Cols
+	if err := Grow(p.Device, buf, t, rows*cols); err != nil {
+		return kernels.Mat{}, fmt.Errorf("expanding %s: %w", w.Name, err)
+	}
+	m := kernels.MatOf(*buf, rows, cols)
+	p.ops.Expand(m, w.Sparse)
+	return m, nil
 }
 
 // linearBackward computes the gradients of what linear does with x, for the gradient dy of its result: those of its
@@ -86,11 +109,15 @@ func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool)
 		p.ops.ColSum(g, dy)
 	}
 	if !dx.IsZero() {
+		w, err := p.dense(l.W)
+		if err != nil {
+			return err
+		}
 		o := kernels.MatMul{Accumulate: accumulate, Precision: p.Precision}
 		if l.Transposed {
-			p.ops.MatMulNT(dx, dy, l.W.Value, o)
+			p.ops.MatMulNT(dx, dy, w, o)
 		} else {
-			p.ops.MatMulNN(dx, dy, l.W.Value, o)
+			p.ops.MatMulNN(dx, dy, w, o)
 		}
 	}
 	return p.deltasBackward(dx, dy, x, l)
@@ -99,7 +126,7 @@ func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool)
 // Outer computes the gradient aᵀ·b of the matrix w, or adds it to g. Only for a BF16 matrix may factors be rounded.
 func (p *Pass) Outer(g, a, b kernels.Mat, w *Weight, accumulate bool) {
 	o := kernels.MatMul{Accumulate: accumulate}
-	if w.Value.DType() == kernels.BF16 {
+	if w.DType() == kernels.BF16 {
 		o.Precision = p.Precision
 	}
 	p.ops.MatMulTN(g, a, b, o)

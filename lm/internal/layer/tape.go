@@ -108,16 +108,21 @@ func (t *Tape) Free() {
 
 // Scratch is the working memory of one pass at a time. The zero value is empty.
 type Scratch struct {
-	plain Tape
-	grads Tape
-	pos   []int32 // rows' positions in the tables of the rotation
-	one   [1]rotation
+	plain    Tape
+	grads    Tape
+	expanded *kernels.Buffer // a sparse weight on the way back
+	pos      []int32         // rows' positions in the tables of the rotation
+	one      [1]rotation
 }
 
 // Free gives the memory back.
 func (s *Scratch) Free() {
 	s.plain.Free()
 	s.grads.Free()
+	if s.expanded != nil {
+		s.expanded.Free()
+		s.expanded = nil
+	}
 }
 
 // round64 rounds a number of F32 elements up to 64 bytes.
