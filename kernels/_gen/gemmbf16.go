@@ -57,15 +57,5 @@ s.peak becomes the largest of its old value and the bits of every |src|. It assu
 	f.op("ADDQ $128, DX")
 	f.op("DECQ CX")
 	f.op("JNZ block")
-	for _, r := range []string{"$0x4e", "$0xb1"} {
-		f.op("VSHUFF64X2 %s, Z30, Z30, Z0", r)
-		f.op("VPMAXUD Z0, Z30, Z30")
-	}
-	for _, r := range []string{"$0x4e", "$0xb1"} {
-		f.op("VPSHUFD %s, Z30, Z0", r)
-		f.op("VPMAXUD Z0, Z30, Z30")
-	}
-	f.op("VMOVD X30, 48(DI)")
-	f.op("VZEROUPPER")
-	f.op("RET")
+	reducePeak(f, 48)
 }

@@ -16,6 +16,7 @@ func writePack(f *file) {
 	writeTranspose(f, transposer{"pack8AVX2", 8, 2, "Y"})
 	writeTranspose(f, transposer{"pack6AVX2", 6, 2, "Y"})
 	writePairRows(f)
+	writePairParts(f)
 	writePeaks(f)
 	for _, isa := range []widenISA{avx512Widen, avx2Widen} {
 		for _, t := range []string{"BF16", "F16"} {
@@ -151,27 +152,124 @@ Returns the bits of the largest |p[i]| of n elements, a multiple of %d greater t
 	}
 }
 
-// writePairRows writes the kernel that pairs two rows of 16-bit elements.
-func writePairRows(f *file) {
-	f.doc(`func pairRowsAVX512(dst *uint32, lo, hi *uint16, n int)
+// loadPairArgs leaves dst in AX, src in DX, n in CX, step in SI, pitch in R8, half in R9, part in R10 and stride in R11.
+func loadPairArgs(f *file) {
+	f.op("MOVQ p+0(FP), DI")
+	for i, r := range []string{"AX", "DX", "CX", "SI", "R8", "R9", "R10", "R11"} {
+		f.op("MOVQ %d(DI), %s", i*8, r)
+	}
+	f.op("ADDQ AX, R9")
+}
 
-dst[j] = lo[j] | hi[j]<<16 for n ≤ 16 elements; the rest of 16 is set to zero.`)
-	f.raw("TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-32")
-	f.op("MOVQ dst+0(FP), AX")
-	f.op("MOVQ lo+8(FP), DX")
-	f.op("MOVQ hi+16(FP), BX")
-	f.op("MOVQ n+24(FP), CX")
-	f.op("MOVQ $1, DI")
-	f.op("SHLQ CX, DI")
-	f.op("DECQ DI")
-	f.op("KMOVW DI, K1")
-	f.op("VMOVDQU16.Z (DX), K1, Y0")
-	f.op("VMOVDQU16.Z (BX), K1, Y1")
-	f.op("VPMOVZXWD Y0, Z0")
-	f.op("VPMOVZXWD Y1, Z1")
-	f.op("VPSLLD $16, Z1, Z1")
-	f.op("VPORD Z1, Z0, Z0")
-	f.op("VMOVDQU32 Z0, (AX)")
+// pairLoop writes the loop over n blocks of 16 pairs of rows: body finds the rows at DX and DX+R11, and writes columns 0 to 15
+// from BX and columns 16 to 31 from R12.
+func pairLoop(f *file, body func()) {
+	f.label("block")
+	f.op("MOVQ AX, BX")
+	f.op("MOVQ R9, R12")
+	f.op("MOVQ $16, R13")
+	f.label("pair")
+	body()
+	f.op("LEAQ (DX)(R11*2), DX")
+	f.op("ADDQ R8, BX")
+	f.op("ADDQ R8, R12")
+	f.op("DECQ R13")
+	f.op("JNZ pair")
+	f.op("ADDQ SI, AX")
+	f.op("ADDQ SI, R9")
+	f.op("DECQ CX")
+	f.op("JNZ block")
+}
+
+// wordOrder writes a table of 32 words: even ones count from first, odd ones from first+gap.
+func wordOrder(f *file, name string, first, gap int) {
+	for j := range 16 {
+		f.raw(fmt.Sprintf("DATA %s<>+%d(SB)/4, $0x%04x%04x", name, 4*j, first+gap+j, first+j))
+	}
+	f.raw("GLOBL " + name + "<>(SB), RODATA|NOPTR, $64")
+}
+
+// writePairRows writes the kernel that pairs rows of 16-bit elements.
+func writePairRows(f *file) {
+	f.doc("The order of 16 pairs of two rows, from the first and from the second half of 32 words each.")
+	wordOrder(f, "pairsLow", 0, 32)
+	wordOrder(f, "pairsHigh", 16, 32)
+	f.doc(`func pairRowsAVX512(p *pairArgs)
+
+For n blocks of 16 pairs of rows of 16-bit elements, and 32 columns c: dst[q·step + r·pitch + c/16·half + c%%16] gets element c of
+row 32q+2r in its low half and of row 32q+2r+1 in its high half. It assumes that p.n > 0.`)
+	f.raw("TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-8")
+	loadPairArgs(f)
+	f.op("VMOVDQU64 pairsLow<>(SB), Z30")
+	f.op("VMOVDQU64 pairsHigh<>(SB), Z31")
+	pairLoop(f, func() {
+		f.op("VMOVDQU64 (DX), Z0")
+		f.op("VMOVDQU64 (DX)(R11*1), Z1")
+		f.op("VMOVDQA64 Z0, Z2")
+		f.op("VPERMT2W Z1, Z30, Z0")
+		f.op("VPERMT2W Z1, Z31, Z2")
+		f.op("VMOVDQU64 Z0, (BX)")
+		f.op("VMOVDQU64 Z2, (R12)")
+	})
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// writePairParts writes the kernel that splits floats and pairs rows of their parts. A register of pairs gives back the floats
+// of its even row by a shift and those of its odd row by a mask.
+func writePairParts(f *file) {
+	f.doc("The order of 16 pairs of the two halves of 32 words.")
+	wordOrder(f, "pairHalves", 0, 16)
+	f.doc(`func pairPartsAVX512(p *pairArgs)
+
+Does what pairRowsAVX512 does for rows of floats, split into three parts as splitBF16AVX512 does; part i goes i·p.part bytes
+further. p.peak becomes the largest of its old value and the bits of every |src|. It assumes that p.n > 0.`)
+	f.raw("TEXT ·pairPartsAVX512(SB), NOSPLIT, $0-8")
+	loadPairArgs(f)
+	f.op("VMOVDQU64 pairHalves<>(SB), Z31")
+	f.op("VPTERNLOGD $255, Z29, Z29, Z29")
+	f.op("VPSRLD $1, Z29, Z28")
+	f.op("VPSLLD $16, Z29, Z29")
+	f.op("VPBROADCASTD 64(DI), Z30")
+	pairLoop(f, func() {
+		for h := range 2 {
+			f.op("VMOVUPS %d(DX), Z%d", h*64, 8*h)
+			f.op("VMOVUPS %d(DX)(R11*1), Z%d", h*64, 8*h+1)
+		}
+		for _, z := range []int{0, 1, 8, 9} {
+			f.op("VPANDD Z28, Z%d, Z%d", z, z+4)
+			f.op("VPMAXUD Z%d, Z30, Z30", z+4)
+		}
+		for part := range 3 {
+			for h, to := range []string{"BX", "R12"} {
+				z := 8 * h
+				f.bytes(cvtne2(z+2, z+1, z), "VCVTNE2PS2BF16 Z%d, Z%d, Z%d", z, z+1, z+2)
+				f.op("VPERMW Z%d, Z31, Z%d", z+2, z+2)
+				f.op("VMOVDQU64 Z%d, (%s)%s", z+2, to, []string{"", "(R10*1)", "(R10*2)"}[part])
+				if part == 2 {
+					continue
+				}
+				f.op("VPSLLD $16, Z%d, Z%d", z+2, z+3)
+				f.op("VPANDD Z29, Z%d, Z%d", z+2, z+2)
+				f.op("VSUBPS Z%d, Z%d, Z%d", z+3, z, z)
+				f.op("VSUBPS Z%d, Z%d, Z%d", z+2, z+1, z+1)
+			}
+		}
+	})
+	reducePeak(f, 64)
+}
+
+// reducePeak stores the largest unsigned 32-bit lane of Z30 at DI+at and returns.
+func reducePeak(f *file, at int) {
+	for _, r := range []string{"$0x4e", "$0xb1"} {
+		f.op("VSHUFF64X2 %s, Z30, Z30, Z0", r)
+		f.op("VPMAXUD Z0, Z30, Z30")
+	}
+	for _, r := range []string{"$0x4e", "$0xb1"} {
+		f.op("VPSHUFD %s, Z30, Z0", r)
+		f.op("VPMAXUD Z0, Z30, Z30")
+	}
+	f.op("VMOVD X30, %d(DI)", at)
 	f.op("VZEROUPPER")
 	f.op("RET")
 }

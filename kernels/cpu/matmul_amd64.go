@@ -30,7 +30,7 @@ func avx512Kernels(f features) kernelSet {
 			s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
 			s.dotPair = []func(*dotArgs){dotPairAVX512x1, dotPairAVX512x2, dotPairAVX512x3, dotPairAVX512x4}
 		}
-		s.split, s.pairRows = splitBF16AVX512, pairRowsAVX512
+		s.split, s.pairRows, s.pairParts = splitBF16AVX512, pairRowsAVX512, pairPartsAVX512
 		s.peak16, s.peak32 = peak16AVX512, peak32AVX512
 	}
 	if f.amx {
@@ -134,10 +134,15 @@ func pack6AVX2(p *packArgs)
 //go:noescape
 func splitBF16AVX512(s *splitArgs)
 
-// pairRowsAVX512 computes dst[j] = lo[j] | hi[j]<<16 for n ≤ 16 elements and zeroes the rest of 16.
+// pairRowsAVX512 pairs rows of bfloat16; see pairArgs.
 //
 //go:noescape
-func pairRowsAVX512(dst *uint32, lo, hi *uint16, n int)
+func pairRowsAVX512(p *pairArgs)
+
+// pairPartsAVX512 splits rows of floats into three parts and pairs them; see pairArgs.
+//
+//go:noescape
+func pairPartsAVX512(p *pairArgs)
 
 // peak16AVX512 returns the largest p[i]&0x7fff of n elements, a multiple of 32 greater than 0.
 //

@@ -34,10 +34,11 @@ type kernelSet struct {
 	packA, packB func(*packArgs) // transpose exact.rows and group rows; nil: in Go
 	group        int             // rows that packB takes together
 
-	split    func(*splitArgs)
-	pairRows func(dst *uint32, lo, hi *uint16, n int)
-	peak16   func(p *uint16, n int) uint16
-	peak32   func(p *float32, n int) uint32
+	split     func(*splitArgs)
+	pairRows  func(*pairArgs) // of bfloat16
+	pairParts func(*pairArgs) // of float32, in three parts
+	peak16    func(p *uint16, n int) uint16
+	peak32    func(p *float32, n int) uint32
 
 	direct func(parts, rows int) func(*directArgs) // kernel for up to 32 rows
 
@@ -78,6 +79,18 @@ type splitArgs struct {
 	parts      int
 	peak       uint32
 	_          uint32
+}
+
+// pairArgs are the operands of a conversion of n blocks of 32 rows and 32 columns c to pairs: bytes dst + q·step + r·pitch +
+// c/16·half + p·part + c%16·4 get part p of element c of rows 32q+2r (low half) and 32q+2r+1; rows lie stride bytes apart. peak
+// collects the largest magnitude of floats as float32 bits. The assembly knows the offsets.
+type pairArgs struct {
+	dst, src          unsafe.Pointer
+	n                 int
+	step, pitch, half int
+	part, stride      int
+	peak              uint32
+	_                 uint32
 }
 
 // dotArgs are the operands of a dot kernel: out[r·rows+i] = Σ_p w[r][p]·x[i][p] for four rows of w. The assembly knows the

@@ -51,10 +51,11 @@ type stage struct {
 	u16    [maxParts * stageRows * stagePitch]uint16
 	c      [32 * 32]float32             // a tile of dst
 	right  []uint32                     // packed right panels
-	sums   [maxGroups * 32 * 32]float32 // of a direct product
+	sums   [maxGroups * 32 * 32]float32 // of a direct product; a turned panel of stageDepth at most
 	args   tileArgs
 	pack   packArgs
 	split  splitArgs
+	pairs  pairArgs
 	dot    dotArgs
 	axpy   axpyArgs
 	direct directArgs
@@ -134,16 +135,17 @@ func (st *stage) packRight(dst []uint32, o operand, r int) {
 	if t.layout == panelTiles {
 		pitch, step, half = 64, t.bParts*2*tileBytes, tileBytes
 	}
-	for h := range 2 {
-		d := dst[h*half/4:]
-		switch rows := r + h*stageRows; {
-		case o.DType() != kernels.BF16:
-			st.packParts(d, o, rows, pitch, step)
-		case o.kMajor:
-			st.packPairRows(d, o, rows, pitch, step)
-		default:
-			src, stride := st.pairedRows(o, rows)
-			st.transpose(st.ks.packB, unsafe.Pointer(&d[0]), src, stride, pitch, step)
+	st.pairs = pairArgs{step: step, pitch: pitch, half: half, part: 2 * tileBytes, peak: st.split.peak}
+	switch {
+	case o.kMajor:
+		st.packPairs(dst, o, r)
+		st.split.peak = st.pairs.peak
+	case t.bParts == maxParts:
+		st.packTurned(dst, o, r)
+		st.split.peak = st.pairs.peak
+	default:
+		for h := range 2 {
+			st.packHalf(dst[h*half/4:], o, r+h*stageRows, pitch, step)
 		}
 	}
 	if t.aParts > 1 && t.bParts == 1 {
@@ -152,17 +154,32 @@ func (st *stage) packRight(dst []uint32, o operand, r int) {
 	}
 }
 
-// packParts packs 16 rows of a right operand that is not bfloat16, as bfloat16 parts.
-func (st *stage) packParts(dst []uint32, o operand, r, pitch, step int) {
+// packHalf packs 16 rows of a right operand as bfloat16, rounded if need be.
+func (st *stage) packHalf(dst []uint32, o operand, r, pitch, step int) {
+	if o.DType() == kernels.BF16 {
+		src, stride := st.pairedRows(o, r)
+		st.transpose(st.ks.packB, unsafe.Pointer(&dst[0]), src, stride, pitch, step)
+		return
+	}
 	src, stride := st.stagedRows(o, r, stageRows)
-	const part = stageRows * stagePitch
-	st.split.step, st.split.part, st.split.parts = 64, part*2, st.tile.bParts
+	st.split.step, st.split.part, st.split.parts = 64, 0, 1
 	for i := range stageRows {
 		st.splitRow(unsafe.Pointer(&st.u16[i*stagePitch]), unsafe.Add(src, i*stride))
 	}
-	for q := range st.tile.bParts {
-		st.transpose(st.ks.packB, unsafe.Pointer(&dst[q*2*tileBytes/4]), unsafe.Pointer(&st.u16[q*part]), stagePitch*2, pitch, step)
+	st.transpose(st.ks.packB, unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.u16), stagePitch*2, pitch, step)
+}
+
+// packTurned packs 32 rows of a right operand that is not bfloat16, in three parts: turned as floats, because those are fewer
+// bytes than the parts. The caller has set what st.pairs says of dst.
+func (st *stage) packTurned(dst []uint32, o operand, r int) {
+	for h := 0; h < squareSide; h += stageRows {
+		src, stride := st.stagedRows(o, r+h, stageRows)
+		st.pack = packArgs{unsafe.Pointer(&st.sums[h]), src, roundUp(st.kc, 32) / 16, 16 * squareSide * 4, squareSide * 4, stride}
+		st.ks.packB(&st.pack)
 	}
+	a := &st.pairs
+	a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.sums), pieces(st.kc, squareSide), squareSide*4
+	st.ks.pairParts(a)
 }
 
 // packFloats packs width rows as float32, group rows at a time.
@@ -282,19 +299,81 @@ func (st *stage) pairedRows(o operand, r int) (src unsafe.Pointer, stride int) {
 	return src, stride
 }
 
-// packPairRows packs 16 columns of a bfloat16 matrix stored as [k, rows].
-func (st *stage) packPairRows(dst []uint32, o operand, r, pitch, step int) {
-	rows := min(stageRows, max(0, o.Cols-r))
-	zero := &st.u16[0]
-	clear(st.u16[:stageRows])
-	for q := 0; q < roundUp(st.kc, 32); q += 2 {
-		lo, hi := zero, zero
-		if q < st.kc && rows > 0 {
-			lo = (*uint16)(o.at(st.k0+q, r))
-		}
-		if q+1 < st.kc && rows > 0 {
-			hi = (*uint16)(o.at(st.k0+q+1, r))
-		}
-		st.ks.pairRows(&dst[(q/32*step+q%32/2*pitch)/4], lo, hi, rows)
+// squareSide is the number of rows and of columns of a block of a transposed operand that pairs are made of.
+const squareSide = 32
+
+// packPairs packs 32 columns of a matrix stored as [k, rows] in pairs of rows, which need no transposition; the caller has set
+// what st.pairs says of dst.
+func (st *stage) packPairs(dst []uint32, o operand, r int) {
+	a, run := &st.pairs, st.ks.pairParts
+	if o.DType() == kernels.BF16 {
+		run = st.ks.pairRows
 	}
+	whole := 0
+	if o.DType() != kernels.F16 && r+squareSide <= o.Cols {
+		whole = st.kc / squareSide
+	}
+	if whole > 0 {
+		a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), o.at(st.k0, r), whole, o.strideBytes()
+		run(a)
+	}
+	for q := whole; q*squareSide < st.kc; q++ {
+		a.dst, a.n = unsafe.Pointer(&dst[q*a.step/4]), 1
+		a.src, a.stride = st.square(o, q*squareSide, r)
+		run(a)
+	}
+}
+
+// square copies the block of a matrix stored as [k, rows] that starts at element q of the block of the inner size and at
+// column r, with zeros after the last of either: BF16 as it is, the others as float32.
+func (st *stage) square(o operand, q, r int) (src unsafe.Pointer, stride int) {
+	rows, cols := min(squareSide, st.kc-q), min(squareSide, o.Cols-r)
+	if o.DType() == kernels.BF16 {
+		to := st.u16[:squareSide*squareSide]
+		clear(to)
+		for i := range rows {
+			copy(to[i*squareSide:], o.RowU16(st.k0 + q + i)[r:][:cols])
+		}
+		return unsafe.Pointer(&to[0]), squareSide * 2
+	}
+	to := st.f32[:squareSide*squareSide]
+	clear(to)
+	for i := range rows {
+		st.ks.widen(to[i*squareSide:][:cols], o.Mat, st.k0+q+i, r)
+	}
+	return unsafe.Pointer(&to[0]), squareSide * 4
+}
+
+// packLeftColumns packs panels of 32 columns, size units apart in dst, of a left operand stored as [k, rows], as tiles. Every
+// row is read through all panels, because short stretches of long rows leave most of what the caches fetch unused.
+func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r, panels int) {
+	const panel = squareSide * squareSide // floats of a panel in the stage, [32 rows][32 p]
+	parts := st.tile.aParts
+	for q := 0; q < st.kc; q += squareSide {
+		for h := 0; h < squareSide; h += stageRows {
+			src, stride := st.columns(o, q+h, r, panels*squareSide)
+			st.pack = packArgs{unsafe.Pointer(&st.f32[h]), src, panels * squareSide / stageRows, stageRows * squareSide * 4, squareSide * 4, stride}
+			st.ks.packB(&st.pack)
+		}
+		st.split.n, st.split.step, st.split.part, st.split.parts = squareSide, 64, 2*tileBytes, parts
+		for i := range panels {
+			st.split.dst = unsafe.Pointer(&dst[i*size+q/squareSide*parts*2*tileBytes/4])
+			st.split.src = unsafe.Pointer(&st.f32[i*panel])
+			st.ks.split(&st.split)
+		}
+	}
+}
+
+// columns returns n columns from r of 16 rows of a matrix of floats stored as [k, rows], from element q of the block of the
+// inner size: as they lie in memory if they are all there, else behind the panels in the stage, with zeros.
+func (st *stage) columns(o operand, q, r, n int) (src unsafe.Pointer, stride int) {
+	if q+stageRows <= st.kc && r+n <= o.Cols {
+		return o.at(st.k0+q, r), o.strideBytes()
+	}
+	to := st.f32[packPanels*squareSide*squareSide:][:stageRows*n]
+	clear(to)
+	for i := range max(0, min(stageRows, st.kc-q)) {
+		copy(to[i*n:][:n], o.RowF32(st.k0 + q + i)[r:])
+	}
+	return unsafe.Pointer(&to[0]), n * 4
 }

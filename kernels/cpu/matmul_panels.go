@@ -12,11 +12,11 @@ import (
 // packedUnits allows; then every piece packs its columns of the right operand, a block of its inner size at a time, and
 // multiplies them with its rows. A piece's block of the right operand stays in the second-level cache.
 const (
-	packedUnits = 4 << 20   // 32-bit units of the packed left operand, about
+	packedUnits = 2 << 20   // 32-bit units of the packed left operand, about
 	pieceRows   = 512       // rows of a piece, at most about
-	pieceSpace  = 768 << 10 // bytes that a piece takes of a block of the packed left operand, at most about
+	pieceSpace  = 384 << 10 // bytes that a piece takes of a block of the packed left operand, at most about
 	pieceCols   = 256       // columns of a piece, less where the product would make few pieces
-	fewPieces   = 16
+	fewPieces   = 8
 	packPanels  = 4 // left panels packed by one piece of work
 )
 
@@ -157,7 +157,12 @@ func (p *panelProduct) packPiece(piece int) {
 	defer stages.Put(st)
 	for block := range pieces(p.k, p.depth) {
 		st.block(block, p.depth, p.k)
-		for r := piece * packPanels; r < min(p.panels, (piece+1)*packPanels); r++ {
+		first, end := piece*packPanels, min(p.panels, (piece+1)*packPanels)
+		if p.a.kMajor && p.tile.layout == panelTiles {
+			st.packLeftColumns(p.leftPanels(block, first), p.aSize, p.a, p.i0+first*p.tile.rows, end-first)
+			continue
+		}
+		for r := first; r < end; r++ {
 			st.packLeft(p.leftPanels(block, r)[:p.aSize], p.a, p.i0+r*p.tile.rows)
 		}
 	}

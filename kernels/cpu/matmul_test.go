@@ -276,6 +276,50 @@ func TestMatMulThreads(t *testing.T) {
 	}
 }
 
+// TestMatMulOrientations wants the same bits from NT, NN and TN: the order of an operand in memory shows in no result.
+func TestMatMulOrientations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	devices := allDevices(2)
+	for _, shape := range [][3]int{{33, 17, 31}, {97, 31, 33}, {128, 64, 64}, {150, 70, 300}, {300, 129, 545}} {
+		for _, typ := range weightTypes {
+			for _, p := range precisions {
+				c := newCase(rng, nt, typ, shape[0], shape[1], shape[2], 3)
+				c.o.Precision = p
+				for _, d := range devices {
+					c.checkOrientations(t, d)
+				}
+			}
+		}
+	}
+}
+
+func (c productCase) checkOrientations(t *testing.T, d *Device) {
+	t.Helper()
+	want := newMat(kernels.F32, c.m, c.n, 0)
+	c.run(d, want)
+	c.b = transposed(c.b)
+	for _, kind := range []orientation{nn, tn} {
+		if c.kind = kind; kind == tn {
+			c.a = transposed(c.a)
+		}
+		dst := newMat(kernels.F32, c.m, c.n, 0)
+		c.run(d, dst)
+		if !slices.Equal(want.Buf.F32(), dst.Buf.F32()) {
+			t.Errorf("%v on %v: other bits than %s", c, d.isa.names(), nt)
+		}
+	}
+}
+
+func transposed(m kernels.Mat) kernels.Mat {
+	out := newMat(m.DType(), m.Cols, m.Rows, 2)
+	for i := range m.Rows {
+		for j := range m.Cols {
+			put(out, j, i, weightAt(m, i, j))
+		}
+	}
+	return out
+}
+
 // TestMatMulNonFinite puts NaN and infinities into one operand: every element of the product that meets them is not finite,
 // as in F32 arithmetic under Exact, and no other element changes.
 func TestMatMulNonFinite(t *testing.T) {

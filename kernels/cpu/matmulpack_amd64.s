@@ -539,25 +539,195 @@ block:
 	VZEROUPPER
 	RET
 
-// func pairRowsAVX512(dst *uint32, lo, hi *uint16, n int)
+// The order of 16 pairs of two rows, from the first and from the second half of 32 words each.
+DATA pairsLow<>+0(SB)/4, $0x00200000
+DATA pairsLow<>+4(SB)/4, $0x00210001
+DATA pairsLow<>+8(SB)/4, $0x00220002
+DATA pairsLow<>+12(SB)/4, $0x00230003
+DATA pairsLow<>+16(SB)/4, $0x00240004
+DATA pairsLow<>+20(SB)/4, $0x00250005
+DATA pairsLow<>+24(SB)/4, $0x00260006
+DATA pairsLow<>+28(SB)/4, $0x00270007
+DATA pairsLow<>+32(SB)/4, $0x00280008
+DATA pairsLow<>+36(SB)/4, $0x00290009
+DATA pairsLow<>+40(SB)/4, $0x002a000a
+DATA pairsLow<>+44(SB)/4, $0x002b000b
+DATA pairsLow<>+48(SB)/4, $0x002c000c
+DATA pairsLow<>+52(SB)/4, $0x002d000d
+DATA pairsLow<>+56(SB)/4, $0x002e000e
+DATA pairsLow<>+60(SB)/4, $0x002f000f
+GLOBL pairsLow<>(SB), RODATA|NOPTR, $64
+DATA pairsHigh<>+0(SB)/4, $0x00300010
+DATA pairsHigh<>+4(SB)/4, $0x00310011
+DATA pairsHigh<>+8(SB)/4, $0x00320012
+DATA pairsHigh<>+12(SB)/4, $0x00330013
+DATA pairsHigh<>+16(SB)/4, $0x00340014
+DATA pairsHigh<>+20(SB)/4, $0x00350015
+DATA pairsHigh<>+24(SB)/4, $0x00360016
+DATA pairsHigh<>+28(SB)/4, $0x00370017
+DATA pairsHigh<>+32(SB)/4, $0x00380018
+DATA pairsHigh<>+36(SB)/4, $0x00390019
+DATA pairsHigh<>+40(SB)/4, $0x003a001a
+DATA pairsHigh<>+44(SB)/4, $0x003b001b
+DATA pairsHigh<>+48(SB)/4, $0x003c001c
+DATA pairsHigh<>+52(SB)/4, $0x003d001d
+DATA pairsHigh<>+56(SB)/4, $0x003e001e
+DATA pairsHigh<>+60(SB)/4, $0x003f001f
+GLOBL pairsHigh<>(SB), RODATA|NOPTR, $64
+
+// func pairRowsAVX512(p *pairArgs)
 // 
-// dst[j] = lo[j] | hi[j]<<16 for n ≤ 16 elements; the rest of 16 is set to zero.
-TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), AX
-	MOVQ lo+8(FP), DX
-	MOVQ hi+16(FP), BX
-	MOVQ n+24(FP), CX
-	MOVQ $1, DI
-	SHLQ CX, DI
-	DECQ DI
-	KMOVW DI, K1
-	VMOVDQU16.Z (DX), K1, Y0
-	VMOVDQU16.Z (BX), K1, Y1
-	VPMOVZXWD Y0, Z0
-	VPMOVZXWD Y1, Z1
-	VPSLLD $16, Z1, Z1
-	VPORD Z1, Z0, Z0
-	VMOVDQU32 Z0, (AX)
+// For n blocks of 16 pairs of rows of 16-bit elements, and 32 columns c: dst[q·step + r·pitch + c/16·half + c%16] gets element c of
+// row 32q+2r in its low half and of row 32q+2r+1 in its high half. It assumes that p.n > 0.
+TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), DI
+	MOVQ 0(DI), AX
+	MOVQ 8(DI), DX
+	MOVQ 16(DI), CX
+	MOVQ 24(DI), SI
+	MOVQ 32(DI), R8
+	MOVQ 40(DI), R9
+	MOVQ 48(DI), R10
+	MOVQ 56(DI), R11
+	ADDQ AX, R9
+	VMOVDQU64 pairsLow<>(SB), Z30
+	VMOVDQU64 pairsHigh<>(SB), Z31
+
+block:
+	MOVQ AX, BX
+	MOVQ R9, R12
+	MOVQ $16, R13
+
+pair:
+	VMOVDQU64 (DX), Z0
+	VMOVDQU64 (DX)(R11*1), Z1
+	VMOVDQA64 Z0, Z2
+	VPERMT2W Z1, Z30, Z0
+	VPERMT2W Z1, Z31, Z2
+	VMOVDQU64 Z0, (BX)
+	VMOVDQU64 Z2, (R12)
+	LEAQ (DX)(R11*2), DX
+	ADDQ R8, BX
+	ADDQ R8, R12
+	DECQ R13
+	JNZ pair
+	ADDQ SI, AX
+	ADDQ SI, R9
+	DECQ CX
+	JNZ block
+	VZEROUPPER
+	RET
+
+// The order of 16 pairs of the two halves of 32 words.
+DATA pairHalves<>+0(SB)/4, $0x00100000
+DATA pairHalves<>+4(SB)/4, $0x00110001
+DATA pairHalves<>+8(SB)/4, $0x00120002
+DATA pairHalves<>+12(SB)/4, $0x00130003
+DATA pairHalves<>+16(SB)/4, $0x00140004
+DATA pairHalves<>+20(SB)/4, $0x00150005
+DATA pairHalves<>+24(SB)/4, $0x00160006
+DATA pairHalves<>+28(SB)/4, $0x00170007
+DATA pairHalves<>+32(SB)/4, $0x00180008
+DATA pairHalves<>+36(SB)/4, $0x00190009
+DATA pairHalves<>+40(SB)/4, $0x001a000a
+DATA pairHalves<>+44(SB)/4, $0x001b000b
+DATA pairHalves<>+48(SB)/4, $0x001c000c
+DATA pairHalves<>+52(SB)/4, $0x001d000d
+DATA pairHalves<>+56(SB)/4, $0x001e000e
+DATA pairHalves<>+60(SB)/4, $0x001f000f
+GLOBL pairHalves<>(SB), RODATA|NOPTR, $64
+
+// func pairPartsAVX512(p *pairArgs)
+// 
+// Does what pairRowsAVX512 does for rows of floats, split into three parts as splitBF16AVX512 does; part i goes i·p.part bytes
+// further. p.peak becomes the largest of its old value and the bits of every |src|. It assumes that p.n > 0.
+TEXT ·pairPartsAVX512(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), DI
+	MOVQ 0(DI), AX
+	MOVQ 8(DI), DX
+	MOVQ 16(DI), CX
+	MOVQ 24(DI), SI
+	MOVQ 32(DI), R8
+	MOVQ 40(DI), R9
+	MOVQ 48(DI), R10
+	MOVQ 56(DI), R11
+	ADDQ AX, R9
+	VMOVDQU64 pairHalves<>(SB), Z31
+	VPTERNLOGD $255, Z29, Z29, Z29
+	VPSRLD $1, Z29, Z28
+	VPSLLD $16, Z29, Z29
+	VPBROADCASTD 64(DI), Z30
+
+block:
+	MOVQ AX, BX
+	MOVQ R9, R12
+	MOVQ $16, R13
+
+pair:
+	VMOVUPS 0(DX), Z0
+	VMOVUPS 0(DX)(R11*1), Z1
+	VMOVUPS 64(DX), Z8
+	VMOVUPS 64(DX)(R11*1), Z9
+	VPANDD Z28, Z0, Z4
+	VPMAXUD Z4, Z30, Z30
+	VPANDD Z28, Z1, Z5
+	VPMAXUD Z5, Z30, Z30
+	VPANDD Z28, Z8, Z12
+	VPMAXUD Z12, Z30, Z30
+	VPANDD Z28, Z9, Z13
+	VPMAXUD Z13, Z30, Z30
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z0, Z1, Z2
+	VPERMW Z2, Z31, Z2
+	VMOVDQU64 Z2, (BX)
+	VPSLLD $16, Z2, Z3
+	VPANDD Z29, Z2, Z2
+	VSUBPS Z3, Z0, Z0
+	VSUBPS Z2, Z1, Z1
+	BYTE $0x62; BYTE $0x52; BYTE $0x37; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z8, Z9, Z10
+	VPERMW Z10, Z31, Z10
+	VMOVDQU64 Z10, (R12)
+	VPSLLD $16, Z10, Z11
+	VPANDD Z29, Z10, Z10
+	VSUBPS Z11, Z8, Z8
+	VSUBPS Z10, Z9, Z9
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z0, Z1, Z2
+	VPERMW Z2, Z31, Z2
+	VMOVDQU64 Z2, (BX)(R10*1)
+	VPSLLD $16, Z2, Z3
+	VPANDD Z29, Z2, Z2
+	VSUBPS Z3, Z0, Z0
+	VSUBPS Z2, Z1, Z1
+	BYTE $0x62; BYTE $0x52; BYTE $0x37; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z8, Z9, Z10
+	VPERMW Z10, Z31, Z10
+	VMOVDQU64 Z10, (R12)(R10*1)
+	VPSLLD $16, Z10, Z11
+	VPANDD Z29, Z10, Z10
+	VSUBPS Z11, Z8, Z8
+	VSUBPS Z10, Z9, Z9
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z0, Z1, Z2
+	VPERMW Z2, Z31, Z2
+	VMOVDQU64 Z2, (BX)(R10*2)
+	BYTE $0x62; BYTE $0x52; BYTE $0x37; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z8, Z9, Z10
+	VPERMW Z10, Z31, Z10
+	VMOVDQU64 Z10, (R12)(R10*2)
+	LEAQ (DX)(R11*2), DX
+	ADDQ R8, BX
+	ADDQ R8, R12
+	DECQ R13
+	JNZ pair
+	ADDQ SI, AX
+	ADDQ SI, R9
+	DECQ CX
+	JNZ block
+	VSHUFF64X2 $0x4e, Z30, Z30, Z0
+	VPMAXUD Z0, Z30, Z30
+	VSHUFF64X2 $0xb1, Z30, Z30, Z0
+	VPMAXUD Z0, Z30, Z30
+	VPSHUFD $0x4e, Z30, Z0
+	VPMAXUD Z0, Z30, Z30
+	VPSHUFD $0xb1, Z30, Z0
+	VPMAXUD Z0, Z30, Z30
+	VMOVD X30, 64(DI)
 	VZEROUPPER
 	RET
 
