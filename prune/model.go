@@ -333,6 +333,9 @@ func (w *walk) finish(ctx context.Context) error {
 		return nil
 	}
 	w.step(Step{Stage: Save, Block: w.m.Blocks(), Of: 1})
+	if err := w.attachManifest(); err != nil {
+		return err
+	}
 	return w.o.Out.Finish(ctx)
 }
 

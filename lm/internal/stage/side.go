@@ -60,6 +60,9 @@ func (f *Folder) copySide() error {
 			return fmt.Errorf("%s: %w", filepath.Join(f.stage, name), err)
 		}
 	}
+	if err := f.writeExtra(); err != nil {
+		return err
+	}
 	return syncFolder(f.stage)
 }
 

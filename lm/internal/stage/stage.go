@@ -48,6 +48,7 @@ type Folder struct {
 	writer   *safetensors.DirWriter
 	journal  *journal
 	side     []string
+	extra    map[string][]byte // files of the caller
 	done     map[string]bool
 	shards   map[string]string // of an output that was complete before
 	complete bool              // everything is under the final name
