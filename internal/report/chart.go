@@ -64,7 +64,7 @@ func (c *Chart) SVG() string {
 const (
 	plotW, plotH             = 480.0, 290.0
 	left, right, top, bottom = 58.0, 14.0, 10.0, 44.0
-	colours                  = 6 // classes c0 … c5 of the style sheet
+	colours                  = 8 // classes c0 … c7 of the style sheet
 )
 
 // scale maps values to a stretch of the drawing.
