@@ -142,3 +142,48 @@ func compareShape(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]int
 		}
 	}
 }
+
+// TestBackwardAgainstOpenBLAS compares the products of a layer's backward pass, with shapes as rows×out×in of the forward pass:
+// the gradient of its input, dy·W, and that of its weight, dyᵀ·x. It fails only if results differ.
+func TestBackwardAgainstOpenBLAS(t *testing.T) {
+	setThreads(1)
+	d := cpu.New(cpu.Options{Threads: 1})
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "shape\tdy·W: OpenBLAS\tf32\tof OpenBLAS\tbf16 exact\tbf16 fast\tdyᵀ·x: OpenBLAS\tf32\tof OpenBLAS\t")
+	for _, s := range shapes[1:6] {
+		compareBackward(t, table, d, s)
+	}
+	table.Flush()
+}
+
+func compareBackward(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]int) {
+	o := newOperands(s)
+	dy := o.dst
+	float := func(rows, cols int) kernels.Mat {
+		return kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
+	}
+	dx, dw, dxCheck, dwCheck := float(o.m, o.k), float(o.n, o.k), float(o.m, o.k), float(o.n, o.k)
+	nn, tn := d.Ops().MatMulNN, d.Ops().MatMulTN
+	fast := interleave(1,
+		func() { sgemmNN(dxCheck.Buf.F32(), dy.Buf.F32(), o.w.Buf.F32(), o.m, o.k, o.n) },
+		func() { nn(dx, dy, o.w, kernels.MatMul{}) },
+		func() { nn(dx, dy, o.wBF16, kernels.MatMul{}) },
+		func() { nn(dx, dy, o.wBF16, kernels.MatMul{Precision: kernels.Fast}) },
+		func() { sgemmTN(dwCheck.Buf.F32(), dy.Buf.F32(), o.x.Buf.F32(), o.n, o.k, o.m) },
+		func() { tn(dw, dy, o.x, kernels.MatMul{}) })
+	rate := func(i int) float64 { return 2 * float64(o.m) * float64(o.n) * float64(o.k) / fast[i].Seconds() / 1e9 }
+	fmt.Fprintf(table, "%d×%d×%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t\n", s[0], s[1], s[2],
+		rate(0), rate(1), rate(1)/rate(0), rate(2), rate(3), rate(4), rate(5), rate(5)/rate(4))
+	nn(dx, dy, o.w, kernels.MatMul{})
+	same(t, s, dx, dxCheck)
+	same(t, s, dw, dwCheck)
+}
+
+func same(t *testing.T, s [3]int, got, want kernels.Mat) {
+	t.Helper()
+	for i, v := range got.Buf.F32() {
+		if e := v - want.Buf.F32()[i]; e > 1e-3 || e < -1e-3 {
+			t.Fatalf("%v: element %d is %v, OpenBLAS has %v", s, i, v, want.Buf.F32()[i])
+		}
+	}
+}

@@ -32,3 +32,8 @@ func sgemmNT(dst, x, w []float32, m, n, k int) {
 func sgemmNN(dst, x, w []float32, m, n, k int) {
 	netlib.Implementation{}.Sgemm(blas.NoTrans, blas.NoTrans, m, n, k, 1, x, k, w, n, 0, dst, n)
 }
+
+// sgemmTN computes dst[m,n] = a[k,m]ᵀ·b[k,n] with OpenBLAS.
+func sgemmTN(dst, a, b []float32, m, n, k int) {
+	netlib.Implementation{}.Sgemm(blas.Trans, blas.NoTrans, m, n, k, 1, a, m, b, n, 0, dst, n)
+}
