@@ -40,7 +40,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
-	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, device.ErrUnknown, corpus.ErrOptions,
+	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
 	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, contest.ErrOtherJob,
 }
 

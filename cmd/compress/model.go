@@ -15,9 +15,6 @@ func (j *job) load(path string, o lm.Options) (*lm.Model, error) {
 	if err := modelFolder(path); err != nil {
 		return nil, err
 	}
-	if err := checkpoint.RefusePacked(path); err != nil {
-		return nil, err
-	}
 	dev, err := j.open()
 	if err != nil {
 		return nil, err

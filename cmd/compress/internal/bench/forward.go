@@ -75,12 +75,7 @@ func modelCases(ctx context.Context, m *lm.Model, label string) []timed {
 	if !c.Tied {
 		weights -= float64(c.Vocab * c.Hidden) // the token table is looked up, not multiplied
 	}
-	var bytes float64
-	for _, name := range m.Tensors() {
-		if info, ok := m.Source().Info(name); ok {
-			bytes += float64(info.Size)
-		}
-	}
+	bytes := float64(m.Source().DataSize())
 	bytes *= weights / float64(m.NumParameters())
 	return []timed{
 		{

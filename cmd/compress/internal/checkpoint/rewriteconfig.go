@@ -96,15 +96,3 @@ func isPacked(config []ordered.Member) bool {
 	raw := ordered.Get(config, "quantization_config")
 	return raw != nil && json.Unmarshal(raw, &q) == nil && q.Sparsity.Format == sparseBitmask
 }
-
-// RefusePacked tells that a folder holds bitmasks, before the engine finds its matrices missing.
-func RefusePacked(path string) error {
-	config, err := readConfig(path)
-	if err != nil {
-		return nil // the engine says what is wrong with it
-	}
-	if isPacked(config) {
-		return fmt.Errorf("%s: the matrices are packed as bitmasks (HINT: compress convert %s --out DIR unpacks them)", path, path)
-	}
-	return nil
-}

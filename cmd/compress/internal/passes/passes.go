@@ -68,7 +68,7 @@ func (p *Pass) infos() []safetensors.Info {
 		p.grads = p.Model.Tensors()
 	}
 	for _, name := range p.grads {
-		info, _ := p.Model.Source().Info(name)
+		info, _ := p.Model.Info(name)
 		infos = append(infos, f32(gradName(name), info.Shape...))
 	}
 	return infos
