@@ -118,13 +118,19 @@ func Seeds(g Grammar) []*Expr {
 }
 
 var knownMetrics = []string{
-	"W*sqrt(X)",       // Wanda
-	"abs(W*W)*mms(G)", // published with Pruner-Zero
-	"(W*W)*sqrt(G)",   // from its main figure
+	// Wanda
+	"W*sqrt(X)",
+	// published with Pruner-Zero
+	"abs(W*W)*mms(G)",
+	// from its main figure
+	"(W*W)*sqrt(G)",
 	"log(mms(W)*mms(W)) + G*W",
-	"(pdiv(W, Wc1) + pdiv(W, Wr1))*sqrt(sqrt(X))", // RIA
-	"pdiv(sqr(W), Hi)", // SparseGPT's criterion, without its updates
-	"W*sqrt(X) + W*G",  // GBLM
+	// RIA
+	"(pdiv(W, Wc1) + pdiv(W, Wr1))*sqrt(sqrt(X))",
+	// SparseGPT's criterion, without its updates
+	"pdiv(sqr(W), Hi)",
+	// GBLM
+	"W*sqrt(X) + W*G",
 }
 
 // none is the exponent that leaves a factor out.
