@@ -32,14 +32,17 @@ func ParsePattern(s string) (Pattern, error) {
 }
 
 func (p Pattern) validate() error {
-	if p == (Pattern{}) || (p.N >= 1 && p.N < p.M) {
+	if p == (Pattern{}) || (p.N >= 1 && p.N < p.M && p.M <= maxGroup) {
 		return nil
 	}
 	return p.fault()
 }
 
+// maxGroup bounds M: longer groups than any matrix has inputs mean nothing.
+const maxGroup = 1 << 16
+
 func (p Pattern) fault() error {
-	return fmt.Errorf("%w: pattern %d:%d; want 1 <= N < M, N of every M inputs are pruned", ErrOptions, p.N, p.M)
+	return fmt.Errorf("%w: pattern %d:%d; want 1 <= N < M <= %d, N of every M inputs are pruned", ErrOptions, p.N, p.M, maxGroup)
 }
 
 // Structured tells whether the pattern is N:M.

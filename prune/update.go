@@ -195,7 +195,7 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inflow
 		}
 	}
 	job := sweep.Job{
-		W: c.after, U: u, Mask: keep, Width: w.o.Update.Width, Threads: w.dev.Info().Threads, Mul: w.multiply,
+		W: c.after, U: u, Mask: keep, Width: min(w.o.Update.Width, (c.after.Cols+sweep.Width-1)/sweep.Width*sweep.Width), Threads: w.dev.Info().Threads, Mul: w.multiply,
 		Stop: func(int, int) error { return ctx.Err() },
 	}
 	if choose && c.plan.pattern.Structured() {

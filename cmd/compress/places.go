@@ -99,6 +99,9 @@ func (p place) check() error {
 func (p place) checkFolder() error {
 	dir := filepath.Dir(p.path)
 	if p.folder != "" && samePath(dir, p.folder) {
+		if filepath.Base(p.path) != "report.json" {
+			return usagef("--%s %s: in the folder of --out it may only be called report.json, so that it replaces nothing there", p.flag, p.path)
+		}
 		return nil
 	}
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
@@ -114,6 +117,11 @@ func (p place) checkFolder() error {
 }
 
 func samePath(a, b string) bool {
+	if p, err := os.Stat(a); err == nil {
+		if q, err := os.Stat(b); err == nil && os.SameFile(p, q) {
+			return true
+		}
+	}
 	x, errX := filepath.Abs(a)
 	y, errY := filepath.Abs(b)
 	return errX == nil && errY == nil && x == y

@@ -32,11 +32,13 @@ func ParseMethods(list string) ([]Method, error) {
 		for _, u := range tuning.Updates {
 			if rest, ok := strings.CutSuffix(m.Metric, "+"+u); ok {
 				m.Metric, m.Update = rest, u
+				break
 			}
 		}
 		for _, a := range tuning.Allocations {
 			if rest, ok := strings.CutSuffix(m.Metric, "@"+a); ok {
 				m.Metric, m.Allocation = rest, a
+				break
 			}
 		}
 		if slices.ContainsFunc(out, func(o Method) bool { return o.Label == label }) {
