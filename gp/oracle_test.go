@@ -217,7 +217,7 @@ func TestTreeOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, dir string) {
 		trees, _ := filepath.Glob(filepath.Join(dir, "trees", "*.json"))
 		if len(trees) == 0 {
-			t.Skip("no trees")
+			t.Skipf("no trees in %s", dir)
 		}
 		model, grads := modelFile(t, dir), openTensors(t, filepath.Join(dir, "grads.safetensors"))
 		for _, path := range trees {
