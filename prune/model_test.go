@@ -3,6 +3,7 @@ package prune
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -499,6 +500,9 @@ func TestMain(m *testing.M) {
 			os.Exit(memoryChild(dir))
 		}
 		os.Exit(child(dir))
+	}
+	if err := flag.Set("rapid.seed", "1"); err != nil { // the same draws in every run; 0 draws anew
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

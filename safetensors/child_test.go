@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,9 @@ const childEnv = "SAFETENSORS_TEST_CHILD"
 func TestMain(m *testing.M) {
 	job, dir, ok := strings.Cut(os.Getenv(childEnv), "=")
 	if !ok {
+		if err := flag.Set("rapid.seed", "1"); err != nil { // the same draws in every run; 0 draws anew
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
 	jobs := map[string]func(dir string) error{"write": childWrite, "limit": childLimit, "full": childFull}

@@ -148,3 +148,24 @@ func verbs(t *testing.T) map[string]bool {
 	})
 	return verbs
 }
+
+// TestSeededProperties: a package with property tests fixes their draws, so that a run can be repeated.
+func TestSeededProperties(t *testing.T) {
+	draws, fixed := map[string]bool{}, map[string]bool{}
+	eachFile(t, func(p *pkg, s *source) {
+		for _, spec := range s.ast.Imports {
+			draws[p.name] = draws[p.name] || strings.HasPrefix(spec.Path.Value, `"pgregory.net/rapid`)
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && s.test && p.name != "internal/lint" {
+				fixed[p.name] = fixed[p.name] || lit.Value == `"rapid.seed"`
+			}
+			return true
+		})
+	})
+	for name, drawn := range draws {
+		if drawn && !fixed[name] {
+			t.Errorf("%s: property tests without a TestMain that sets rapid.seed", name)
+		}
+	}
+}
