@@ -76,7 +76,7 @@ func (m *Model) sumSquares(x kernels.Mat) (float64, error) {
 	}
 	defer buf.Free()
 	m.ops.ColSumSq(kernels.MatOf(buf, 1, x.Cols), x)
-	columns, err := m.float64s(buf, x.Cols)
+	columns, err := m.setup.Float64s(buf, x.Cols)
 	sum := 0.0
 	for _, v := range columns {
 		sum += v

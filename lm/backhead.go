@@ -12,9 +12,9 @@ import (
 // positions are never there.
 func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
 	m := b.m
-	rows, labels := predictions(h.Lens, b.o.Labels)
+	rows, labels := layer.Predictions(h.Lens, b.o.Labels)
 	losses := make([]float64, len(rows))
-	counted, want, at := countedRows(rows, labels)
+	counted, want, at := layer.CountedRows(rows, labels)
 	if err := b.openHead(h.X, m.chunk(len(counted))); err != nil {
 		return nil, err
 	}
@@ -47,16 +47,6 @@ func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
 		return nil, err
 	}
 	return r, b.deliver(b.outputs())
-}
-
-// countedRows keeps the rows whose label counts, with the labels and their numbers.
-func countedRows(rows, labels []int32) (counted, want []int32, at []int) {
-	for i, y := range labels {
-		if y >= 0 {
-			counted, want, at = append(counted, rows[i]), append(want, y), append(at, i)
-		}
-	}
-	return counted, want, at
 }
 
 // outputs lists the parameters of the head in the order in which their gradients come; a tied table is not among them.
@@ -151,7 +141,7 @@ func (b *backward) objective(dlogits, logits kernels.Mat, labels []int32, scale 
 		return nil, err
 	}
 	b.ops.CrossEntropyBackward(dlogits, kernels.MatOf(buf, 1, len(labels)), logits, labels, scale)
-	return b.m.float64s(buf, len(labels))
+	return b.m.setup.Float64s(buf, len(labels))
 }
 
 // headBackward takes the gradients of some logits back to the rows of the stream that they came from.

@@ -2,20 +2,13 @@ package lm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
-	"io"
-	"runtime"
-	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/modelcompress/compress/lm/internal/fingerprint"
 )
 
-// fingerprint is computed once.
-type fingerprint struct {
+// weightsHash is the fingerprint, computed once.
+type weightsHash struct {
 	mu  sync.Mutex
 	hex string
 }
@@ -29,44 +22,8 @@ func (m *Model) Fingerprint(ctx context.Context) (string, error) {
 		return m.print.hex, nil
 	}
 	config, err := readSmall(m.dir, "config.json")
-	if err != nil {
-		return "", err
+	if err == nil {
+		m.print.hex, err = fingerprint.Of(ctx, config, m.source)
 	}
-	names := slices.Sorted(slices.Values(m.source.Names()))
-	sums := make([]string, len(names))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, name := range names {
-		g.Go(func() (err error) {
-			sums[i], err = m.hashTensor(ctx, name)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%d\n%s\n", len(config), config)
-	for _, line := range sums {
-		fmt.Fprintln(h, line)
-	}
-	m.print.hex = hex.EncodeToString(h.Sum(nil))
-	return m.print.hex, nil
-}
-
-// hashTensor describes a tensor and its bytes, read through a small buffer.
-func (m *Model) hashTensor(ctx context.Context, name string) (string, error) {
-	info, _ := m.source.Info(name)
-	h, buf := sha256.New(), make([]byte, 1<<20)
-	for off := int64(0); ; {
-		n, err := m.source.ReadAt(name, buf, off)
-		h.Write(buf[:n])
-		off += int64(n)
-		if errors.Is(err, io.EOF) {
-			return fmt.Sprintf("%q %s %v %x", name, info.DType, info.Shape, h.Sum(nil)), nil
-		}
-		if err := errors.Join(err, ctx.Err()); err != nil {
-			return "", err
-		}
-	}
+	return m.print.hex, err
 }

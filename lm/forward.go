@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
 // IgnoreLabel marks a position whose loss does not count.
@@ -84,7 +85,7 @@ func (m *Model) Forward(ctx context.Context, ids [][]int32, o ForwardOptions) (*
 
 // outputs computes logits and losses of the last hidden state.
 func (p *pass) outputs(ctx context.Context, r *Result, h *Hidden, o ForwardOptions) error {
-	rows, labels := predictions(h.Lens, o.Labels)
+	rows, labels := layer.Predictions(h.Lens, o.Labels)
 	losses := make([]float64, len(rows))
 	switch {
 	case o.Logits:
@@ -317,16 +318,4 @@ func lengths(ids [][]int32) []int {
 		lens[i] = len(seq)
 	}
 	return lens
-}
-
-// predictions lists the rows that predict a token, in order, and what they should predict.
-func predictions(lens []int, labels [][]int32) (rows, want []int32) {
-	start := int32(0)
-	for i, n := range lens {
-		for t := range max(n-1, 0) {
-			rows, want = append(rows, start+int32(t)), append(want, labels[i][t+1])
-		}
-		start += int32(n)
-	}
-	return rows, want
 }

@@ -2,7 +2,6 @@ package lm
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -20,7 +19,7 @@ func (m *Model) Loss(ctx context.Context, h *Hidden, labels [][]int32) ([]float6
 	if err := m.checkLabels(labels, h.Lens); err != nil {
 		return nil, err
 	}
-	rows, want := predictions(h.Lens, labels)
+	rows, want := layer.Predictions(h.Lens, labels)
 	losses := make([]float64, len(rows))
 	s := m.borrow()
 	defer m.giveBack(s)
@@ -72,7 +71,7 @@ func (p *pass) logits(ctx context.Context, x kernels.Mat, rows []int32) (kernels
 
 // losses computes the losses of some rows of the last hidden state. Rows with an ignored label are not computed.
 func (p *pass) losses(ctx context.Context, h *Hidden, rows, labels []int32, losses []float64) error {
-	counted, want, at := countedRows(rows, labels)
+	counted, want, at := layer.CountedRows(rows, labels)
 	v := p.m.config.Vocab
 	chunk := p.m.chunk(len(counted))
 	if err := p.m.grow(&p.scratch.head[headLogits], kernels.F32, chunk*v); err != nil {
@@ -113,29 +112,13 @@ func (p *pass) crossEntropy(logits kernels.Mat, labels []int32) ([]float64, erro
 		return nil, err
 	}
 	p.ops.CrossEntropy(kernels.MatOf(buf, 1, n), logits, labels)
-	return p.m.float64s(buf, n)
+	return p.m.setup.Float64s(buf, n)
 }
 
 // lossBuffer is where losses of n rows go.
 func (p *pass) lossBuffer(n int) (*kernels.Buffer, error) {
 	err := p.m.grow(&p.scratch.head[headLosses], kernels.F64, max(n, 64))
 	return p.scratch.head[headLosses], err
-}
-
-// float64s gives the first elements of a buffer on the host, valid until it changes.
-func (m *Model) float64s(buf *kernels.Buffer, n int) ([]float64, error) {
-	if m.host {
-		return buf.F64()[:n], nil
-	}
-	raw := make([]byte, n*8)
-	if err := m.dev.Download(raw, buf, 0); err != nil {
-		return nil, err
-	}
-	losses := make([]float64, n)
-	for i := range losses {
-		losses[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
-	}
-	return losses, nil
 }
 
 // chunk is how many of n rows go through the head at a time.

@@ -66,7 +66,7 @@ type Model struct {
 	mu      sync.Mutex // guards residency and pool
 	pool    []*scratch
 	closing sync.Once
-	print   fingerprint
+	print   weightsHash
 }
 
 // Linear is one matrix of a block.

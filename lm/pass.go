@@ -100,12 +100,12 @@ type pass struct {
 
 // begin prepares a pass over sequences of the given lengths, which start at position 0.
 func (m *Model) begin(s *scratch, lens []int, hooks *Hooks) (*pass, error) {
-	return m.beginAt(s, lens, hooks, 0, 0)
+	return m.beginAfter(s, lens, hooks, nil)
 }
 
-// beginAt is begin for sequences that start at position start; a single one may be part of a longer one of total tokens.
-func (m *Model) beginAt(s *scratch, lens []int, hooks *Hooks, start, total int) (*pass, error) {
-	inner, err := m.setup.Begin(&s.blocks, lens, start, total)
+// beginAfter is begin for sequences with something before them.
+func (m *Model) beginAfter(s *scratch, lens []int, hooks *Hooks, past []layer.Past) (*pass, error) {
+	inner, err := m.setup.Begin(&s.blocks, lens, past)
 	if err != nil {
 		return nil, err
 	}

@@ -25,13 +25,12 @@ type Session struct {
 	logits  *kernels.Buffer
 	host    []float32 // logits on devices that are not host memory
 	lens    [1]int
+	past    [1]layer.Past
 	row     [1]int32
 }
 
-const (
-	cacheChunk   = 256 // rows by which a cache grows at least
-	prefillChunk = 512 // tokens of a prompt that run at a time
-)
+// prefillChunk is how many tokens of a prompt run at a time.
+const prefillChunk = 512
 
 // NewSession starts an empty sequence. Memory for keys and values grows with it.
 func (m *Model) NewSession(o SessionOptions) (*Session, error) {
@@ -67,44 +66,34 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 
 // run computes the blocks for a few tokens of a sequence that will have total tokens.
 func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat, error) {
-	m := s.m
-	s.lens[0] = len(ids)
-	p, err := m.beginAt(s.scratch, s.lens[:], nil, s.length, total)
-	if err != nil {
+	if err := s.m.grow(&s.hidden, kernels.F32, len(ids)*s.m.config.Hidden); err != nil {
 		return kernels.Mat{}, err
 	}
-	defer p.End()
-	p.Cache = s.layers
-	if err := m.grow(&s.hidden, kernels.F32, len(ids)*m.config.Hidden); err != nil {
+	x := kernels.MatOf(s.hidden, len(ids), s.m.config.Hidden)
+	s.lens[0], s.past[0] = len(ids), layer.Past{KV: s.layers, Start: s.length, Total: total}
+	room := func(l int) error { return s.room(l, len(ids)) }
+	if err := s.m.extend(ctx, s.scratch, x, s.lens[:], ids, s.past[:], room); err != nil {
 		return kernels.Mat{}, err
 	}
-	x := kernels.MatOf(s.hidden, len(ids), m.config.Hidden)
-	if err := m.embedTo(x, p.Spare, ids, s.steps(len(ids))); err != nil {
-		return kernels.Mat{}, err
-	}
-	for l := range m.blocks {
-		if err := s.room(l, len(ids)); err != nil {
-			return kernels.Mat{}, err
-		}
-		if err := p.runBlock(ctx, l, x); err != nil {
-			return kernels.Mat{}, err
-		}
-	}
-	for l := range s.layers {
-		s.layers[l].Rows += len(ids)
-	}
-	s.length += len(ids)
+	s.grown(len(ids))
 	return x, nil
 }
 
-// steps lists the positions of the next n tokens.
-func (s *Session) steps(n int) []int32 {
-	pos := s.scratch.steps[:0]
-	for i := range n {
-		pos = append(pos, int32(s.length+i))
+// grown counts tokens whose keys and values have been written.
+func (s *Session) grown(n int) {
+	for l := range s.layers {
+		s.layers[l].Rows += n
 	}
-	s.scratch.steps = pos
-	return pos
+	s.length += n
+}
+
+// room makes space for n more tokens in a block's cache.
+func (s *Session) room(l, n int) error {
+	w := s.m.config.Windows[l]
+	if s.opts.KeepAll {
+		w = 0
+	}
+	return s.m.setup.Room(&s.layers[l], n, w)
 }
 
 // head computes the logits of the last row of x.
@@ -131,61 +120,6 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 		s.host = make([]float32, m.config.Vocab)
 	}
 	return s.host, m.dev.Download(kernels.WrapF32(s.host).Bytes(), s.logits, 0)
-}
-
-// room makes space for n more rows in a block's cache: rows that have left the window go first, then the cache grows.
-func (s *Session) room(l, n int) error {
-	c, kv := s.m.config, &s.layers[l]
-	if kv.Keys.Buf != nil && kv.Rows+n <= kv.Keys.Rows {
-		return nil
-	}
-	keep := kv.Rows
-	if w := c.Windows[l]; w > 0 && !s.opts.KeepAll {
-		keep = min(keep, w-1)
-	}
-	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.Keys.Buf != nil {
-		s.shift(kv, keep)
-		return nil
-	}
-	rows := max(keep+n, keep+keep/2, 2*min(keep, c.Windows[l])+n)
-	rows = (rows + cacheChunk - 1) / cacheChunk * cacheChunk
-	return s.enlarge(kv, rows, keep)
-}
-
-// shift moves the last keep rows to the front. They do not overlap with where they go.
-func (s *Session) shift(kv *layer.KV, keep int) {
-	for _, x := range []kernels.Mat{kv.Keys, kv.Values} {
-		s.m.ops.Convert(x.RowRange(0, keep), x.RowRange(kv.Rows-keep, kv.Rows))
-	}
-	kv.Rows = keep
-}
-
-// enlarge moves the last keep rows to a larger cache.
-func (s *Session) enlarge(kv *layer.KV, rows, keep int) error {
-	cols := s.m.config.KVHeads * s.m.config.HeadDim
-	var fresh [2]kernels.Mat
-	for i, old := range []kernels.Mat{kv.Keys, kv.Values} {
-		b, err := s.m.dev.Alloc(kernels.F32, rows*cols)
-		if err != nil {
-			return fmt.Errorf("keys and values of %d tokens: %w", rows, err)
-		}
-		fresh[i] = kernels.MatOf(b, rows, cols)
-		if keep > 0 {
-			s.m.ops.Convert(fresh[i].RowRange(0, keep), old.RowRange(kv.Rows-keep, kv.Rows))
-		}
-	}
-	freeKV(kv)
-	kv.Keys, kv.Values, kv.Rows = fresh[0], fresh[1], keep
-	return nil
-}
-
-func freeKV(kv *layer.KV) {
-	for _, x := range []kernels.Mat{kv.Keys, kv.Values} {
-		if x.Buf != nil {
-			x.Buf.Free()
-		}
-	}
-	*kv = layer.KV{}
 }
 
 // Truncate shortens the sequence to its first n tokens. It fails with [ErrInput] where keys that are needed again have left a
@@ -230,7 +164,7 @@ func (s *Session) rewind(n int) {
 // Close gives the memory back.
 func (s *Session) Close() {
 	for l := range s.layers {
-		freeKV(&s.layers[l])
+		s.layers[l].Free()
 	}
 	if s.scratch != nil {
 		s.m.giveBack(s.scratch)

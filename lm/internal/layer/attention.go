@@ -75,7 +75,7 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 		return q, k, v, err
 	}
 	q, k, v = split(p.Config, y)
-	if p.Cache != nil {
+	if len(p.Past) == 1 {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
 		p.copyHeads(ck, k)
 		p.copyHeads(cv, v)
@@ -256,10 +256,8 @@ func (p *Pass) rotate(q, k heads, inverse bool) {
 // attend computes softmax attention sequence by sequence.
 func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
 	a := p.shape(b, q.stride, k.stride)
-	if p.Cache != nil {
-		kv := &p.Cache[b.Index]
-		a.Pos = kv.Rows
-		p.ops.Attention(out, q.mat, kv.Keys.RowRange(0, kv.Rows+q.mat.Rows), kv.Values.RowRange(0, kv.Rows+q.mat.Rows), a)
+	if p.Past != nil {
+		p.attendPast(b, out, q, k, v)
 		return
 	}
 	p.sequences(func(lo, hi int) {
@@ -310,12 +308,12 @@ func (p *Pass) sequences(f func(lo, hi int)) {
 	}
 }
 
-// keys is where the keys of a pass go: a matrix of the tape, or new rows of the cache.
+// keys is where the keys of a pass go: a matrix of the tape, or new rows of the cache of the only sequence.
 func (p *Pass) keys(b *Block, slot, rows int) heads {
 	d := p.Config.HeadDim
-	if p.Cache != nil {
-		kv := &p.Cache[b.Index]
-		return heads{kv.Keys.RowRange(kv.Rows, kv.Rows+rows), d}
+	if len(p.Past) == 1 {
+		kv, at := p.Past[0].at(b)
+		return heads{kv.Keys.RowRange(at, at+rows), d}
 	}
 	return heads{p.mat(slot, rows, p.Config.KVHeads*d), d}
 }
@@ -323,9 +321,9 @@ func (p *Pass) keys(b *Block, slot, rows int) heads {
 // values is the same for values.
 func (p *Pass) values(b *Block, slot, rows int) heads {
 	d := p.Config.HeadDim
-	if p.Cache != nil {
-		kv := &p.Cache[b.Index]
-		return heads{kv.Values.RowRange(kv.Rows, kv.Rows+rows), d}
+	if len(p.Past) == 1 {
+		kv, at := p.Past[0].at(b)
+		return heads{kv.Values.RowRange(at, at+rows), d}
 	}
 	return heads{p.mat(slot, rows, p.Config.KVHeads*d), d}
 }

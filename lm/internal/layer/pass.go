@@ -44,19 +44,13 @@ func (s *Setup) Attached(by int) {
 // Free gives back what passes have shared.
 func (s *Setup) Free() { s.rope.free() }
 
-// KV is the keys and values of one block: Rows of them are in use, and stand for the last Rows positions.
-type KV struct {
-	Keys, Values kernels.Mat // F32 [capacity, kv_heads·head_dim]
-	Rows         int
-}
-
 // Pass is one run over some rows. It is made by [Setup.Begin].
 type Pass struct {
 	*Setup
 	// Input gets what a matrix multiplies; nil: nobody asks.
 	Input func(l *Linear, x kernels.Mat)
-	// Cache holds the keys and values of earlier tokens, per block; nil: there are none. New ones are written behind them.
-	Cache []KV
+	// Past tells what came before each of the sequences; nil: nothing, and keys and values are not kept.
+	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row and overwrites the others.
 	Grads map[*Weight]kernels.Mat
 
@@ -69,17 +63,16 @@ type Pass struct {
 	own       []*ropeTable // tables of this pass alone
 }
 
-// Begin prepares a pass over sequences of the given lengths, which start at position start; a single one may be part of a
-// longer one of total tokens.
-func (s *Setup) Begin(sc *Scratch, lens []int, start, total int) (*Pass, error) {
-	p := &Pass{Setup: s, scratch: sc, t: &sc.plain, lens: lens}
+// Begin prepares a pass over sequences of the given lengths, with what came before each of them; nil: nothing did.
+func (s *Setup) Begin(sc *Scratch, lens []int, past []Past) (*Pass, error) {
+	p := &Pass{Setup: s, Past: past, scratch: sc, t: &sc.plain, lens: lens}
 	for _, n := range lens {
 		p.rows += n
 	}
 	if err := s.reservePlain(&sc.plain, p.rows); err != nil {
 		return nil, err
 	}
-	if err := p.positions(start, total); err != nil {
+	if err := p.positions(); err != nil {
 		p.End()
 		return nil, err
 	}

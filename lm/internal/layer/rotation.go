@@ -26,16 +26,17 @@ func (t *tables) free() {
 }
 
 // positions works out the rotation of every row. Where frequencies depend on the length, every sequence has its own.
-func (p *Pass) positions(start, total int) error {
+func (p *Pass) positions() error {
 	rope := p.Config.Rope
 	if rope == nil {
 		return nil
 	}
 	p.scratch.pos = p.scratch.pos[:0]
 	longest := 0
-	for _, n := range p.lens {
-		for i := range n {
-			p.scratch.pos = append(p.scratch.pos, int32(start+i))
+	for i, n := range p.lens {
+		start, _ := p.span(i)
+		for t := range n {
+			p.scratch.pos = append(p.scratch.pos, int32(start+t))
 		}
 		longest = max(longest, start+n)
 	}
@@ -46,8 +47,9 @@ func (p *Pass) positions(start, total int) error {
 		return err
 	}
 	at := 0
-	for _, n := range p.lens {
+	for i, n := range p.lens {
 		s := rotation{pos: p.scratch.pos[at : at+n]}
+		start, total := p.span(i)
 		var err error
 		if s.table, err = p.lengthTable(s.pos, start, max(start+n, total)); err != nil {
 			return err

@@ -1,0 +1,135 @@
+package layer
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// KV is the keys and values of one block: Rows of them are in use, and stand for the last Rows positions.
+type KV struct {
+	Keys, Values kernels.Mat // F32 [capacity, kv_heads·head_dim]
+	Rows         int
+}
+
+// Past is what came before the new tokens of one sequence of a pass, and room for what they add.
+type Past struct {
+	KV    []KV // keys and values per block, with free rows behind those in use; sequences may share them
+	Extra int  // rows behind KV.Rows that are the sequence's past as well: written by sequences earlier in the pass
+	Start int  // position of the first new token
+	Total int  // tokens of the whole sequence, if more follow in later passes
+}
+
+// Branches lays out sequences that continue one of a given length, or each other: a parent, by its place in the list, must be the
+// sequence before or one of that one's ancestors (-1: the given one). deepest is how many rows they need at most behind those in use;
+// bad is the first that does not follow its parent, otherwise -1.
+func Branches(kv []KV, length int, lens, parents []int) (past []Past, deepest, bad int) {
+	past = make([]Past, len(lens))
+	for i, n := range lens {
+		extra, b := 0, i-1
+		for b >= 0 && b > parents[i] {
+			b = parents[b]
+		}
+		if b != parents[i] {
+			return nil, 0, i
+		}
+		if b >= 0 {
+			extra = past[b].Extra + lens[b]
+		}
+		past[i] = Past{KV: kv, Extra: extra, Start: length + extra}
+		deepest = max(deepest, extra+n)
+	}
+	return past, deepest, -1
+}
+
+// at gives the keys and values of a block and the first free row.
+func (s *Past) at(b *Block) (kv *KV, row int) {
+	kv = &s.KV[b.Index]
+	return kv, kv.Rows + s.Extra
+}
+
+// span gives the position where a sequence starts and its tokens in the end, 0 if these are all.
+func (p *Pass) span(seq int) (start, total int) {
+	if p.Past == nil {
+		return 0, 0
+	}
+	return p.Past[seq].Start, p.Past[seq].Total
+}
+
+// attendPast computes attention with earlier keys and values. New ones are written behind them, sequence by sequence, so that a
+// sequence may overwrite what an earlier one of the pass has left in rows that it does not count as its past.
+func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
+	a := p.shape(b, q.stride, p.Config.HeadDim)
+	lo := 0
+	for i := range p.Past {
+		kv, at := p.Past[i].at(b)
+		hi := lo + p.lens[i]
+		if end := at + hi - lo; hi > lo {
+			if len(p.Past) > 1 {
+				p.copyHeads(heads{kv.Keys.RowRange(at, end), p.Config.HeadDim}, heads{k.mat.RowRange(lo, hi), k.stride})
+				p.copyHeads(heads{kv.Values.RowRange(at, end), p.Config.HeadDim}, heads{v.mat.RowRange(lo, hi), v.stride})
+			}
+			a.Pos = at
+			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(0, end), kv.Values.RowRange(0, end), a)
+		}
+		lo = hi
+	}
+}
+
+// cacheChunk is the number of rows by which a cache grows at least.
+const cacheChunk = 256
+
+// Room makes space for n more rows in a block's cache: rows that have left the window (0: there is none) go first, then the cache
+// grows.
+func (s *Setup) Room(kv *KV, n, window int) error {
+	if kv.Keys.Buf != nil && kv.Rows+n <= kv.Keys.Rows {
+		return nil
+	}
+	keep := kv.Rows
+	if window > 0 {
+		keep = min(keep, window-1)
+	}
+	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.Keys.Buf != nil {
+		for _, x := range []kernels.Mat{kv.Keys, kv.Values} { // the rows do not overlap with where they go
+			s.ops.Convert(x.RowRange(0, keep), x.RowRange(kv.Rows-keep, kv.Rows))
+		}
+		kv.Rows = keep
+		return nil
+	}
+	rows := max(keep+n, keep+keep/2, 2*min(keep, window)+n)
+	fresh, err := s.CopyKV(kv, kv.Rows-keep, kv.Rows, (rows+cacheChunk-1)/cacheChunk*cacheChunk)
+	if err != nil {
+		return err
+	}
+	kv.Free()
+	*kv = fresh
+	return nil
+}
+
+// CopyKV makes a cache of a number of rows from rows [lo, hi) of another.
+func (s *Setup) CopyKV(kv *KV, lo, hi, rows int) (KV, error) {
+	cols := s.Config.KVHeads * s.Config.HeadDim
+	fresh := KV{Rows: hi - lo}
+	for _, x := range []struct{ dst, src *kernels.Mat }{{&fresh.Keys, &kv.Keys}, {&fresh.Values, &kv.Values}} {
+		b, err := s.Device.Alloc(kernels.F32, rows*cols)
+		if err != nil {
+			fresh.Free()
+			return KV{}, fmt.Errorf("keys and values of %d tokens: %w", rows, err)
+		}
+		*x.dst = kernels.MatOf(b, rows, cols)
+		if hi > lo {
+			s.ops.Convert(x.dst.RowRange(0, hi-lo), x.src.RowRange(lo, hi))
+		}
+	}
+	return fresh, nil
+}
+
+// Free gives the memory back.
+func (kv *KV) Free() {
+	for _, x := range []kernels.Mat{kv.Keys, kv.Values} {
+		if x.Buf != nil {
+			x.Buf.Free()
+		}
+	}
+	*kv = KV{}
+}
