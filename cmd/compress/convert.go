@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -15,63 +16,59 @@ type convertFlags struct {
 	overwrite               bool
 }
 
-func (a *app) convertCmd() *cobra.Command {
+func convertCmd(a *shell.App) *cobra.Command {
 	var o convertFlags
-	cmd := a.newVerb("convert SRC --out DIR", "Change dtype, shards or packing of a checkpoint",
-		"Writes a checkpoint again with another element type, in shards of another size, or with pruned matrices packed as "+
-			"a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). Rounding is to nearest even; a value "+
+	cmd := a.Verb(shell.Verb{
+		Use: "convert SRC --out DIR", Short: "Change dtype, shards or packing of a checkpoint",
+		Long: "Writes a checkpoint again with another element type, in shards of another size, or with pruned matrices packed as " +
+			"a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). Rounding is to nearest even; a value " +
 			"that does not fit the new type is an error. Memory stays below 1 GiB whatever the model's size.",
-		"compress convert pruned --save bitmask --out packed\ncompress convert packed --dtype bf16 --max-shard-size 2GB --out dense", cobra.ExactArgs(1),
-		func(j *job, args []string) (any, error) { return convert(j, args[0], o) })
+		Example: "compress convert pruned --save bitmask --out packed\ncompress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
+		Args:    cobra.ExactArgs(1),
+		Run:     func(j *shell.Job, args []string) (any, error) { return convert(j, args[0], o) },
+	})
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&o.dtype, "dtype", "keep", "element type of float tensors: keep, f32, bf16 or f16")
 	f.StringVar(&o.save, "save", "dense", "form of pruned matrices: dense or bitmask")
 	f.StringVar(&o.shard, "max-shard-size", "keep", "largest shard, e.g. 2GB or 500MiB; none for a single file; keep for the source's shards")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
-	require(cmd, "out")
-	complete(cmd, "dtype", "keep", "f32", "bf16", "f16")
-	complete(cmd, "save", "dense", "bitmask")
+	shell.Require(cmd, "out")
+	shell.Complete(cmd, "dtype", "keep", "f32", "bf16", "f16")
+	shell.Complete(cmd, "save", "dense", "bitmask")
 	return cmd
 }
 
-func convert(j *job, path string, o convertFlags) (any, error) {
-	limit, err := shardLimit(o.shard)
+func convert(j *shell.Job, path string, o convertFlags) (any, error) {
+	limit, err := shell.ShardLimit(o.shard)
 	if err != nil {
 		return nil, err
 	}
 	to, ok := map[string]safetensors.DType{"keep": 0, "f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16}[o.dtype]
 	if !ok {
-		return nil, usagef("--dtype %q; known: keep, f32, bf16, f16", o.dtype)
+		return nil, shell.Usagef("--dtype %q; known: keep, f32, bf16, f16", o.dtype)
 	}
 	if o.save != "dense" && o.save != "bitmask" {
-		return nil, usagef("--save %q; known: dense, bitmask", o.save)
+		return nil, shell.Usagef("--save %q; known: dense, bitmask", o.save)
 	}
-	dev, err := j.open()
+	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
-	bar := j.bars()
-	r, err := checkpoint.Rewrite(j.ctx, path, o.out, checkpoint.RewriteOptions{
+	bar := j.Bars()
+	r, err := checkpoint.Rewrite(j.Ctx, path, o.out, checkpoint.RewriteOptions{
 		DType: to, Bitmask: o.save == "bitmask", MaxShard: limit, Overwrite: o.overwrite,
-	}, checkpoint.Env{Device: dev, Progress: bar.show})
-	bar.end()
+	}, checkpoint.Env{Device: dev, Progress: bar.Show})
+	bar.End()
 	if err != nil {
 		return nil, err
 	}
-	if !j.quiet {
+	if !j.Quiet {
 		t := &report.Table{Columns: report.Columns("", "bytes", "tensors", "shards")}
-		t.Add("source", size(r.BytesIn), nil, nil)
-		t.Add("output", size(r.BytesOut), r.Tensors, r.Shards)
+		t.Add("source", shell.Size(r.BytesIn), nil, nil)
+		t.Add("output", shell.Size(r.BytesOut), r.Tensors, r.Shards)
 		t.Note = fmt.Sprintf("%d cast, %d packed, %d unpacked; in %s", r.Cast, r.Packed, r.Unpacked, r.Out)
-		printTable(j.out(), t)
+		j.Table(t)
 	}
 	return r, nil
-}
-
-// require marks a flag that must be given.
-func require(cmd *cobra.Command, flag string) {
-	if err := cmd.MarkFlagRequired(flag); err != nil {
-		panic("compress: a required flag that is not there")
-	}
 }

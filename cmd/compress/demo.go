@@ -1,138 +1,23 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
-
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/internal/report"
-	"github.com/modelcompress/compress/prune"
-	"github.com/modelcompress/compress/testdata"
+	"github.com/modelcompress/compress/cmd/compress/internal/demo"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-func (a *app) demoCmd() *cobra.Command {
+func demoCmd(a *shell.App) *cobra.Command {
 	var out string
-	cmd := a.newVerb("demo", "Prune and measure a small model that comes with the program",
-		"Writes a 0.5M-parameter model and its texts to --out, prunes it with magnitude and Wanda at 50 % and 2:4, measures the "+
-			"perplexity on held-out text before and after, and writes report.json and report.html. Takes seconds and needs no "+
+	cmd := a.Verb(shell.Verb{
+		Use: "demo", Short: "Prune and measure a small model that comes with the program",
+		Long: "Writes a 0.5M-parameter model and its texts to --out, prunes it with magnitude and Wanda at 50 % and 2:4, measures the " +
+			"perplexity on held-out text before and after, and writes report.json and report.html. Takes seconds and needs no " +
 			"network. The folder of an earlier demo is replaced.",
-		"compress demo --out demo-out", cobra.NoArgs,
-		func(j *job, _ []string) (any, error) { return demo(j, out) })
+		Example: "compress demo --out demo-out",
+		Args:    cobra.NoArgs,
+		Run:     func(j *shell.Job, _ []string) (any, error) { return demo.Run(j, out) },
+	})
 	cmd.Flags().StringVar(&out, "out", "demo-out", "folder to write")
 	return cmd
-}
-
-// demoReport is what the demo measured.
-type demoReport struct {
-	Command string    `json:"command"`
-	Model   string    `json:"model"`
-	SeqLen  int       `json:"seqlen"`
-	Tokens  int64     `json:"tokens"`
-	Data    string    `json:"data_hash"`
-	Rows    []demoRow `json:"rows"`
-}
-
-// demoRow is one version of the model.
-type demoRow struct {
-	Name       string   `json:"name"`
-	Method     string   `json:"method"`
-	Pattern    string   `json:"pattern"`
-	Sparsity   float64  `json:"sparsity"` // zeros of the blocks' matrices
-	Perplexity float64  `json:"ppl"`
-	Stderr     *float64 `json:"stderr"`
-	NLL        float64  `json:"nll"`
-	Seconds    float64  `json:"prune_seconds"`
-}
-
-// demoRuns are the versions that the demo makes.
-var demoRuns = []struct{ name, method, pattern string }{
-	{"magnitude-50", "magnitude", prune.Unstructured},
-	{"wanda-50", "wanda", prune.Unstructured},
-	{"magnitude-2-4", "magnitude", "2:4"},
-	{"wanda-2-4", "wanda", "2:4"},
-}
-
-// demoCommand marks the report of a demo, so that a later demo knows the folder as its own.
-const demoCommand = "compress demo"
-
-func demo(j *job, out string) (any, error) {
-	s, err := checkpoint.Stage(out, oldDemo)
-	if err != nil {
-		return nil, err
-	}
-	r, err := runDemo(j, s.Dir)
-	if err != nil {
-		s.Abandon()
-		return nil, err
-	}
-	if err := s.Commit(); err != nil {
-		return nil, err
-	}
-	printTable(j.out(), r.table())
-	fmt.Fprintf(j.out(), "\nEverything is in %s: the models, report.json, and report.html to look at. Try next:\n", out)
-	for _, next := range []string{
-		"compress inspect " + filepath.Join(out, "wanda-50"),
-		fmt.Sprintf("compress generate %s --prompt 'Wanda Thorne works as a' --max-tokens 16", filepath.Join(out, "wanda-50")),
-		fmt.Sprintf("compress prune %s --calib %s --seqlen 256 --sparsity 0.6 --out my-model", filepath.Join(out, "base"), filepath.Join(out, "text", "calib.txt")),
-	} {
-		fmt.Fprintf(j.out(), "  %s\n", next)
-	}
-	return r, nil
-}
-
-// oldDemo tells whether a folder may be replaced: it is that of a demo, and nothing was added.
-func oldDemo(dir string) error {
-	if !isDemo(dir) {
-		return fmt.Errorf("%w: it holds something else than is written here, and is not replaced (HINT: choose another --out)", checkpoint.ErrTarget)
-	}
-	made := map[string]bool{"report.json": true, "report.html": true}
-	for _, run := range demoRuns {
-		made[run.name] = true
-	}
-	shipped, err := testdata.Nano.ReadDir("nano")
-	if err != nil {
-		return err
-	}
-	for _, e := range shipped {
-		made[e.Name()] = true
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var foreign []string
-	for _, e := range entries {
-		if !made[e.Name()] {
-			foreign = append(foreign, e.Name())
-		}
-	}
-	if len(foreign) > 0 {
-		return checkpoint.Foreign(foreign)
-	}
-	return nil
-}
-
-// isDemo tells whether a folder was written by a demo.
-func isDemo(path string) bool {
-	data, err := os.ReadFile(filepath.Join(path, "report.json"))
-	var r struct {
-		Command string `json:"command"`
-	}
-	return err == nil && json.Unmarshal(data, &r) == nil && r.Command == demoCommand
-}
-
-func (r *demoReport) table() *report.Table {
-	t := &report.Table{
-		Title:   "0.5M-parameter Llama, perplexity on held-out text",
-		Columns: report.Columns("model", "zeros %|%.1f", "perplexity|%.3f", "±|%.3f", "times dense|%.2f"),
-		Note:    fmt.Sprintf("windows of %d tokens, %d predicted tokens, zeros in the matrices of the blocks", r.SeqLen, r.Tokens),
-	}
-	for _, row := range r.Rows {
-		t.Add(row.Name, 100*row.Sparsity, row.Perplexity, orNone(row.Stderr), row.Perplexity/r.Rows[0].Perplexity)
-	}
-	return t
 }

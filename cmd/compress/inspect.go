@@ -1,73 +1,48 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/cmd/compress/internal/inspecting"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-type inspectFlags struct{ verify, tensors, headers bool }
-
-func (a *app) inspectCmd() *cobra.Command {
-	var o inspectFlags
-	cmd := a.newVerb("inspect [PATH]", "Show what a checkpoint holds, check it, or show the device",
-		"Shows architecture, parameters, element types and the share of zeros for every role. PATH is a folder or one .safetensors "+
-			"file; without it the device is shown: name, instruction sets, memory and the operations it leaves to the reference "+
+func inspectCmd(a *shell.App) *cobra.Command {
+	var o inspecting.Options
+	cmd := a.Verb(shell.Verb{
+		Use: "inspect [PATH]", Short: "Show what a checkpoint holds, check it, or show the device",
+		Long: "Shows architecture, parameters, element types and the share of zeros for every role. PATH is a folder or one .safetensors " +
+			"file; without it the device is shown: name, instruction sets, memory and the operations it leaves to the reference " +
 			"backend. --verify also checks shapes against config.json and looks for NaN and infinities.",
-		"compress inspect testdata/nano/base --verify\ncompress inspect diff testdata/nano/base testdata/nano/sums\ncompress inspect --device cpu", cobra.MaximumNArgs(1),
-		func(j *job, args []string) (any, error) {
+		Example: "compress inspect testdata/nano/base --verify\ncompress inspect diff testdata/nano/base testdata/nano/sums\ncompress inspect --device cpu",
+		Args:    cobra.MaximumNArgs(1),
+		Run: func(j *shell.Job, args []string) (any, error) {
 			if len(args) == 0 {
-				return inspectDevice(j)
+				return inspecting.Device(j)
 			}
-			return inspect(j, args[0], o)
-		})
+			return inspecting.Checkpoint(j, args[0], o)
+		},
+	})
 	f := cmd.Flags()
-	f.BoolVar(&o.verify, "verify", false, "also check shapes against the configuration, and every value")
-	f.BoolVar(&o.tensors, "tensors", false, "list every tensor")
-	f.BoolVar(&o.headers, "headers", false, "read the headers only: no count of zeros")
+	f.BoolVar(&o.Verify, "verify", false, "also check shapes against the configuration, and every value")
+	f.BoolVar(&o.Tensors, "tensors", false, "list every tensor")
+	f.BoolVar(&o.Headers, "headers", false, "read the headers only: no count of zeros")
 	cmd.MarkFlagsMutuallyExclusive("verify", "headers")
-	cmd.AddCommand(a.inspectDiffCmd())
+	cmd.AddCommand(inspectDiffCmd(a))
 	return cmd
 }
 
-// deviceReport is what inspect says about a device.
-type deviceReport struct {
-	Device    kernels.Info     `json:"device"`
-	Fallbacks map[string]int64 `json:"fallbacks"` // operations left to the reference backend
-}
-
-func inspectDevice(j *job) (any, error) {
-	dev, err := j.open()
-	if err != nil {
-		return nil, err
-	}
-	r := deviceReport{dev.Info(), device.Fallbacks(dev)}
-	i := r.Device
-	fmt.Fprintf(j.out(), "%s: %s\nfeatures %v, %d threads, %s of %s memory free\n", i.Name, i.Model, i.Features, i.Threads, size(i.Free), size(i.Total))
-	if len(r.Fallbacks) == 0 {
-		fmt.Fprintln(j.out(), "every operation runs on the device")
-	}
-	for _, name := range sortedKeys(r.Fallbacks) {
-		fmt.Fprintf(j.out(), "left to the reference backend: %s\n", name)
-	}
-	return r, nil
-}
-
-func inspect(j *job, path string, o inspectFlags) (any, error) {
-	dev, err := j.open()
-	if err != nil {
-		return nil, err
-	}
-	bar := j.bars()
-	r, err := checkpoint.Inspect(j.ctx, path, !o.headers, o.verify, checkpoint.Env{Device: dev, Progress: bar.show})
-	bar.end()
-	if err != nil {
-		return nil, err
-	}
-	printInspection(j, r, o.tensors, !o.headers)
-	return r, nil
+func inspectDiffCmd(a *shell.App) *cobra.Command {
+	all := false
+	cmd := a.Verb(shell.Verb{
+		Use: "diff A B", Short: "Compare two checkpoints tensor by tensor",
+		Long: "Compares names, types, shapes and values of two folders or .safetensors files. Values are compared as numbers, so that " +
+			"a BF16 and an F32 copy of a model can be told apart by how far they differ. Tensors that are equal are only counted, " +
+			"unless --all is given.",
+		Example: "compress inspect diff testdata/nano/base testdata/nano/sums",
+		Args:    cobra.ExactArgs(2),
+		Run:     func(j *shell.Job, args []string) (any, error) { return inspecting.Diff(j, args[0], args[1], all) },
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "list equal tensors too")
+	return cmd
 }

@@ -126,7 +126,7 @@ func checkStopped(t *testing.T, out string, signal syscall.Signal, code int, std
 	if signal == syscall.SIGKILL {
 		return
 	}
-	if code != exitInterrupted || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "interrupted (HINT: the same command with --resume") {
+	if code != 130 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "interrupted (HINT: the same command with --resume") {
 		t.Errorf("%v: exit code %d, %q", signal, code, stderr)
 	}
 }
@@ -139,7 +139,7 @@ func TestResumeRefusesAnotherJob(t *testing.T) {
 	}
 	var exit *exec.ExitError
 	text, err := exec.Command(binary, pruneArgs(out, "--resume", "--sparsity", "0.7")...).CombinedOutput()
-	if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !strings.Contains(string(text), "another job") {
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(text), "another job") {
 		t.Errorf("%v: %s", err, text)
 	}
 	run1(t, binary, pruneArgs(out, "--resume")...)

@@ -1,26 +1,29 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-func (a *app) versionCmd() *cobra.Command {
-	return a.newVerb("version", "Print the version and the device that auto chooses",
-		"Prints the version of the program, the Go release it was built with, and what --device auto opens on this machine.",
-		"compress version --json", cobra.NoArgs,
-		func(j *job, _ []string) (any, error) {
-			dev, err := j.open()
+func versionCmd(a *shell.App) *cobra.Command {
+	return a.Verb(shell.Verb{
+		Use: "version", Short: "Print the version and the device that auto chooses",
+		Long:    "Prints the version of the program, the Go release it was built with, and what --device auto opens on this machine.",
+		Example: "compress version --json",
+		Args:    cobra.NoArgs,
+		Run: func(j *shell.Job, _ []string) (any, error) {
+			dev, err := j.Device()
 			if err != nil {
 				return nil, err
 			}
 			i := dev.Info()
-			fmt.Fprintf(j.out(), "compress %s (%s, %s/%s)\n%s: %s %v\n",
+			j.Printf("compress %s (%s, %s/%s)\n%s: %s %v\n",
 				compress.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, i.Name, i.Model, i.Features)
 			return map[string]string{"version": compress.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}, nil
-		})
+		},
+	})
 }

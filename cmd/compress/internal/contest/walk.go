@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
 // Work is one way of pruning that is to be run.
@@ -71,8 +72,14 @@ func remove(dir string) error {
 	return err
 }
 
-// modelsFolder is where the models of a comparison are.
-const modelsFolder = "models"
+// ErrOtherJob: the folder holds a comparison on other data or of another model.
+var ErrOtherJob = shell.Usagef("the journal is that of another comparison")
+
+// What is in the folder of a comparison, beside its reports.
+const (
+	modelsFolder = "models"
+	journalName  = "journal.jsonl"
+)
 
 // Run does what the journal does not have yet, one run after the other, and completes the report with the tests.
 func (c *Contest) Run(r *Report) error {
@@ -84,21 +91,25 @@ func (c *Contest) Run(r *Report) error {
 	if err := os.MkdirAll(c.Dir, 0o777); err != nil {
 		return err
 	}
-	j, err := openJournal(c.Dir, c.Job)
+	path := filepath.Join(c.Dir, journalName)
+	j, err := shell.OpenJournal[Run](path, Command, c.Job)
+	if errors.Is(err, shell.ErrOtherJob) {
+		return fmt.Errorf("%s: %w", path, ErrOtherJob)
+	}
 	if err != nil {
 		return err
 	}
-	defer j.close()
+	defer j.Close()
 	if err := os.MkdirAll(filepath.Join(c.Dir, modelsFolder), 0o777); err != nil {
 		return err
 	}
-	dense, found := j.runs[denseKey]
+	dense, found := j.Done[denseKey]
 	if !found {
 		if dense.Measure, err = c.Dense(); err != nil {
 			return err
 		}
 		dense.Method, dense.Key = "dense", denseKey
-		if err := j.add(dense); err != nil {
+		if err := j.Add(denseKey, dense); err != nil {
 			return err
 		}
 	}
@@ -119,10 +130,10 @@ func (c *Contest) Run(r *Report) error {
 const denseKey = "dense"
 
 // step takes a run from the journal, or runs it.
-func (c *Contest) step(i int, j *journal, r *Report) error {
+func (c *Contest) step(i int, j *shell.Journal[Run], r *Report) error {
 	w := c.Work[i]
 	folder := filepath.Join(c.Dir, modelsFolder, folderName(w))
-	if done, ok := j.runs[w.Key]; ok {
+	if done, ok := j.Done[w.Key]; ok {
 		if _, err := os.Stat(folder); err == nil || !c.Keep {
 			done.Method, done.Target = w.Method, w.Target
 			r.Runs = append(r.Runs, done)
@@ -141,5 +152,5 @@ func (c *Contest) step(i int, j *journal, r *Report) error {
 		return err
 	}
 	r.Runs = append(r.Runs, done)
-	return j.add(done)
+	return j.Add(w.Key, done)
 }

@@ -1,9 +1,9 @@
-package main
+package pruning
 
 import (
 	"fmt"
-	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/prune"
 )
@@ -12,17 +12,17 @@ import (
 const blockSteps = 1000
 
 // steps shows the work's steps: gradients and allocation by themselves, then the walk over the blocks.
-func (p *pruning) steps(bar *bars) func(prune.Step) {
+func (p *pruning) steps(bar *shell.Bars) func(prune.Step) {
 	blocks := int64(p.model.Blocks())
 	measured := p.opts.Needs()&^prune.Gradients != 0
 	return func(s prune.Step) {
 		switch s.Stage {
 		case prune.Gradient:
-			bar.show("gradients", int64(s.Done), int64(s.Of))
+			bar.Show("gradients", int64(s.Done), int64(s.Of))
 		case prune.Allocate:
-			bar.show("allocation", int64(s.Done), int64(s.Of))
+			bar.Show("allocation", int64(s.Done), int64(s.Of))
 		default:
-			bar.show("pruning", position(s, blocks, measured), blocks*blockSteps)
+			bar.Show("pruning", position(s, blocks, measured), blocks*blockSteps)
 		}
 	}
 }
@@ -46,7 +46,7 @@ func position(s prune.Step, blocks int64, measured bool) int64 {
 }
 
 // print shows the result by role, and what it cost.
-func (r *pruneReport) print(j *job) {
+func (r *Report) print(j *shell.Job) {
 	t := &report.Table{Columns: report.Columns("role", "matrices", "weights", "zeros", "zeros %|%.2f")}
 	type sum struct{ n, weights, zeros int64 }
 	roles := map[string]*sum{}
@@ -65,24 +65,24 @@ func (r *pruneReport) print(j *job) {
 	}
 	t.Add("all", r.Total.Matrices, r.Total.Weights, r.Total.Zeros, 100*r.Total.Sparsity)
 	t.Note = fmt.Sprintf("%s, %s; %.1f %% of all parameters are zero", r.method(), r.Meaning, 100*r.Total.Overall)
-	printTable(j.out(), t)
+	j.Table(t)
 	r.printChange(j)
 	if p := r.Perplexity; p != nil {
 		t := &report.Table{Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.3f", "seqlen", "tokens")}
 		t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity, p.After.SeqLen, p.After.Tokens)
-		printTable(j.out(), t)
+		j.Table(t)
 	}
 	if r.Packed != nil {
-		fmt.Fprintf(j.out(), "packed: %s instead of %s\n", size(r.Packed.BytesOut), size(r.Packed.BytesIn))
+		j.Printf("packed: %s instead of %s\n", shell.Size(r.Packed.BytesOut), shell.Size(r.Packed.BytesIn))
 	}
-	fmt.Fprintf(j.out(), "written to %s in %.1f s\n", r.Out, r.Times.Total)
+	j.Printf("written to %s in %.1f s\n", r.Out, r.Times.Total)
 	for _, n := range r.Notes {
-		j.note("%s", n)
+		j.Note("%s", n)
 	}
 }
 
 // method names what chose the weights, with what is not as usual.
-func (r *pruneReport) method() string {
+func (r *Report) method() string {
 	text := r.Options.Metric.Name
 	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
 		text += " with update " + u
@@ -94,7 +94,7 @@ func (r *pruneReport) method() string {
 }
 
 // printChange says what an update of the weights gained, on average over the matrices.
-func (r *pruneReport) printChange(j *job) {
+func (r *Report) printChange(j *shell.Job) {
 	masked, updated, n := 0.0, 0.0, 0.0
 	for i := range r.Tensors {
 		if c := r.Tensors[i].Change; c != nil {
@@ -102,8 +102,6 @@ func (r *pruneReport) printChange(j *job) {
 		}
 	}
 	if n > 0 {
-		fmt.Fprintf(j.out(), "relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with the update\n", masked/n, updated/n)
+		j.Printf("relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with the update\n", masked/n, updated/n)
 	}
 }
-
-func list(names []string) string { return strings.Join(names, ", ") }

@@ -1,17 +1,15 @@
-package main
+package shell
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 )
 
-// size prints bytes for people, in powers of ten.
-func size(n int64) string {
+// Size prints bytes for people, in powers of ten.
+func Size(n int64) string {
 	f := float64(n)
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {
 		if f < 999.5 {
@@ -22,8 +20,8 @@ func size(n int64) string {
 	return fmt.Sprintf("%.3g TB", f)
 }
 
-// thousands prints a count with separators.
-func thousands(n int64) string {
+// Thousands prints a count with separators.
+func Thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -31,10 +29,8 @@ func thousands(n int64) string {
 	return s
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// shardLimit reads a size such as 2GB or 500MiB.
-func shardLimit(s string) (int64, error) {
+// ShardLimit reads a size such as 2GB or 500MiB.
+func ShardLimit(s string) (int64, error) {
 	switch s {
 	case "keep":
 		return checkpoint.KeepShards, nil
@@ -52,5 +48,5 @@ func shardLimit(s string) (int64, error) {
 			}
 		}
 	}
-	return 0, usagef("--max-shard-size %q: want a number with B, KB, MB, GB, KiB, MiB or GiB, none or keep", s)
+	return 0, Usagef("--max-shard-size %q: want a number with B, KB, MB, GB, KiB, MiB or GiB, none or keep", s)
 }

@@ -1,19 +1,20 @@
-package main
+package inspecting
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 )
 
-func printInspection(j *job, r *checkpoint.Inspection, list, values bool) {
-	out := j.out()
+func printInspection(j *shell.Job, r *checkpoint.Inspection, list, values bool) {
+	out := j.Out()
 	if r.Architecture != "" {
 		fmt.Fprintf(out, "%s: %s, %d blocks, hidden %d, %d heads (%d key/value), vocabulary %d\n", r.Path, r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary)
 	}
-	fmt.Fprintf(out, "%s parameters, %d tensors, %s in %d file(s)\n", thousands(r.Parameters), r.Tensors, size(r.Bytes), len(r.Files))
+	fmt.Fprintf(out, "%s parameters, %d tensors, %s in %d file(s)\n", shell.Thousands(r.Parameters), r.Tensors, shell.Size(r.Bytes), len(r.Files))
 	if r.Note != "" {
 		fmt.Fprintf(out, "%s; its tensors are shown without roles\n", r.Note)
 	}
@@ -30,15 +31,15 @@ func printInspection(j *job, r *checkpoint.Inspection, list, values bool) {
 	if values {
 		t.Note = zerosNote(r)
 	}
-	printTable(out, t)
+	j.Table(t)
 	if list {
-		printTable(out, listing(r, values))
+		j.Table(listing(r, values))
 	}
 	for _, u := range r.Unknown {
-		j.note("config.json: the key %q is unknown and has no effect", u)
+		j.Note("config.json: the key %q is unknown and has no effect", u)
 	}
 	for _, d := range r.Uncounted {
-		j.note("zeros of %s tensors are not counted: the format does not say how their bits are packed", d)
+		j.Note("zeros of %s tensors are not counted: the format does not say how their bits are packed", d)
 	}
 	if len(r.Verified) > 0 {
 		fmt.Fprintf(out, "verified: %s\n", strings.Join(r.Verified, ", "))

@@ -1,4 +1,4 @@
-package main
+package shell
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func fits(m *lm.Model, calib corpus.Windows) error {
 	}
 	if free > 0 && need > free {
 		return fmt.Errorf("%s: the activations of %d windows, %d tokens in all, take %s, and %s of memory are free (HINT: fewer --samples, or a smaller --seqlen)",
-			calib.Source, len(calib.IDs), tokens, size(need), size(free))
+			calib.Source, len(calib.IDs), tokens, Size(need), Size(free))
 	}
 	return nil
 }

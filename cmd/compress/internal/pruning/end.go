@@ -1,4 +1,4 @@
-package main
+package pruning
 
 import (
 	"context"
@@ -9,24 +9,25 @@ import (
 	"syscall"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // allow is the rule for an existing output; nil: none is replaced.
 func (p *pruning) allow() func(dir string) error {
-	if !p.flags.overwrite {
+	if !p.flags.Overwrite {
 		return nil
 	}
 	return checkpoint.Replaceable(p.model.Path())
 }
 
 // remarks notes in the report what was not as one may think.
-func (p *pruning) remarks(r *pruneReport) error {
-	if p.flags.calib != "" && !tuning.NeedsData(p.opts) {
-		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.calib, p.opts.Metric.Name))
+func (p *pruning) remarks(r *Report) error {
+	if p.flags.Calib != "" && !tuning.NeedsData(p.opts) {
+		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, p.opts.Metric.Name))
 	}
-	if text := beyond(p.model, p.calib.SeqLen); text != "" {
+	if text := shell.Beyond(p.model, p.calib.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)
 	}
 	if left := checkpoint.NotCopied(p.model.Path(), p.dense); len(left) > 0 {
@@ -36,7 +37,7 @@ func (p *pruning) remarks(r *pruneReport) error {
 	for i := range r.Tensors {
 		pruned[r.Tensors[i].Name] = true
 	}
-	bad, err := checkpoint.NonFinite(p.job.ctx, p.model.Source(), pruned, checkpoint.Env{Device: p.model.Device()})
+	bad, err := checkpoint.NonFinite(p.job.Ctx, p.model.Source(), pruned, checkpoint.Env{Device: p.model.Device()})
 	if err != nil {
 		return err
 	}
@@ -49,10 +50,10 @@ func (p *pruning) remarks(r *pruneReport) error {
 
 // pack turns the hidden dense folder into the packed output.
 func (p *pruning) pack() (*checkpoint.Rewritten, error) {
-	bar := p.job.bars()
-	defer bar.end()
-	o := checkpoint.RewriteOptions{Bitmask: true, MaxShard: checkpoint.KeepShards, Overwrite: p.flags.overwrite}
-	r, err := checkpoint.Rewrite(p.job.ctx, p.dense, p.flags.out, o, checkpoint.Env{Device: p.model.Device(), Progress: bar.show})
+	bar := p.job.Bars()
+	defer bar.End()
+	o := checkpoint.RewriteOptions{Bitmask: true, MaxShard: checkpoint.KeepShards, Overwrite: p.flags.Overwrite}
+	r, err := checkpoint.Rewrite(p.job.Ctx, p.dense, p.flags.Out, o, checkpoint.Env{Device: p.model.Device(), Progress: bar.Show})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package shell
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
@@ -36,12 +35,21 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// Usagef is an error about a wrong command line, which ends the program with exit code 2.
+func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Usage makes an error one about a wrong command line; nil stays nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
 
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, contest.ErrOtherJob,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
@@ -61,19 +69,20 @@ var hints = []struct {
 	{corpus.ErrNoTokenizer, "give token ids (.safetensors or .json), or put tokenizer.json into the model's folder"},
 }
 
-func (a *app) exitCode(err error) int {
+func (a *App) exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case !a.working || isMisuse(err):
+	case !a.working || IsUsage(err):
 		return exitUsage
 	}
 	return exitFailed
 }
 
-func isMisuse(err error) bool {
+// IsUsage tells an error about a wrong command line from one about the work.
+func IsUsage(err error) bool {
 	var u usageError
 	if errors.As(err, &u) {
 		return true
@@ -87,7 +96,7 @@ func isMisuse(err error) bool {
 }
 
 // printError writes the one line of a failed run.
-func (a *app) printError(w io.Writer, root *cobra.Command, err error) {
+func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 	name := root.Name()
 	if c, _, findErr := root.Find(a.args); findErr == nil {
 		name = c.CommandPath()
@@ -95,7 +104,7 @@ func (a *app) printError(w io.Writer, root *cobra.Command, err error) {
 	text := plainer(oneLine(err))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
-		if a.keeps {
+		if a.resumes {
 			text += " (HINT: the same command with --resume continues)"
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package shell
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 )
 
 // helpCmd shows a verb's help.
-func (a *app) helpCmd() *cobra.Command {
+func helpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [VERB]", Short: "Show a verb's help",
 		ValidArgsFunction: func(c *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
@@ -32,9 +32,9 @@ func (a *app) helpCmd() *cobra.Command {
 func unknownVerb(root *cobra.Command, name string) error {
 	root.SuggestionsMinimumDistance = 2
 	if near := root.SuggestionsFor(name); len(near) > 0 {
-		return usagef("unknown verb %.60q (HINT: did you mean %s?)", name, strings.Join(near, ", "))
+		return Usagef("unknown verb %.60q (HINT: did you mean %s?)", name, strings.Join(near, ", "))
 	}
-	return usagef("unknown verb %.60q (HINT: compress help lists the verbs)", name)
+	return Usagef("unknown verb %.60q (HINT: compress help lists the verbs)", name)
 }
 
 // flagKinds says what the values of flags look like.
@@ -46,9 +46,9 @@ var flagKinds = map[string]string{
 // flagError words what is wrong with a flag.
 func flagError(c *cobra.Command, err error) error {
 	if bad, ok := err.(*pflag.InvalidValueError); ok && flagKinds[bad.GetFlag().Value.Type()] != "" {
-		return usagef("--%s %q: want %s", bad.GetFlag().Name, bad.GetValue(), flagKinds[bad.GetFlag().Value.Type()])
+		return Usagef("--%s %q: want %s", bad.GetFlag().Name, bad.GetValue(), flagKinds[bad.GetFlag().Value.Type()])
 	}
-	return usagef("%w (HINT: %s --help lists the flags)", err, c.CommandPath())
+	return Usagef("%w (HINT: %s --help lists the flags)", err, c.CommandPath())
 }
 
 // checkArgs words a wrong number of arguments.
@@ -59,8 +59,8 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return nil
 		}
 		if text := err.Error(); strings.HasPrefix(text, "accepts") || strings.HasPrefix(text, "requires") || strings.HasPrefix(text, "unknown command") {
-			return usagef("%d arguments are given, which does not fit: %s (HINT: a name with blanks needs quotes)", len(args), strings.TrimSuffix(c.UseLine(), " [flags]"))
+			return Usagef("%d arguments are given, which does not fit: %s (HINT: a name with blanks needs quotes)", len(args), strings.TrimSuffix(c.UseLine(), " [flags]"))
 		}
-		return usagef("%w; known: %s", err, strings.Join(c.ValidArgs, ", "))
+		return Usagef("%w; known: %s", err, strings.Join(c.ValidArgs, ", "))
 	}
 }

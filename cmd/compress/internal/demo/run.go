@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/measure"
+	"github.com/modelcompress/compress/cmd/compress/internal/pruning"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
@@ -13,12 +16,12 @@ import (
 )
 
 const (
-	demoLength  = 256
-	demoSamples = 32
+	seqlen  = 256
+	samples = 32
 )
 
-// runDemo fills dir.
-func runDemo(j *job, dir string) (*demoReport, error) {
+// fill fills dir.
+func fill(j *shell.Job, dir string) (*Report, error) {
 	files, err := fs.Sub(testdata.Nano, "nano")
 	if err == nil {
 		err = os.CopyFS(dir, files)
@@ -27,44 +30,40 @@ func runDemo(j *job, dir string) (*demoReport, error) {
 		return nil, err
 	}
 	base, test := filepath.Join(dir, "base"), filepath.Join(dir, "text", "test.txt")
-	dense, err := measureFolder(j, base, test, corpus.CutOptions{SeqLen: demoLength})
+	dense, err := measure.Folder(j, base, test, corpus.CutOptions{SeqLen: seqlen})
 	if err != nil {
 		return nil, err
 	}
-	r := &demoReport{Command: demoCommand, Model: "nano/base", SeqLen: demoLength, Tokens: dense.Tokens, Data: dense.Data.Hash}
-	r.Rows = append(r.Rows, demoRow{Name: "dense", Method: "none", Pattern: "none", Perplexity: dense.Perplexity, Stderr: dense.Stderr, NLL: dense.NLL})
-	for _, run := range demoRuns {
-		o := pruneFlags{
-			out: filepath.Join(dir, run.name), method: run.method, pattern: run.pattern, save: "dense",
-			calib: filepath.Join(dir, "text", "calib.txt"), samples: demoSamples, seqlen: demoLength, ppl: test,
+	r := &Report{Command: command, Model: "nano/base", SeqLen: seqlen, Tokens: dense.Tokens, Data: dense.Data.Hash}
+	r.Rows = append(r.Rows, Row{Name: "dense", Method: "none", Pattern: "none", Perplexity: dense.Perplexity, Stderr: dense.Stderr, NLL: dense.NLL})
+	for _, run := range runs {
+		o := pruning.Options{
+			Out: filepath.Join(dir, run.name), Method: run.method, Pattern: run.pattern, Save: "dense",
+			Calib: filepath.Join(dir, "text", "calib.txt"), Samples: samples, SeqLen: seqlen, PPL: test,
 		}
 		if run.pattern == prune.Unstructured {
-			o.sparsity = 0.5
+			o.Sparsity = 0.5
 		}
-		opts, err := o.options()
-		if err != nil {
-			return nil, err
-		}
-		p, err := pruneInto(j, base, o, opts)
+		p, err := pruning.Into(j, base, o)
 		if err != nil {
 			return nil, err
 		}
 		after := p.Perplexity.After
-		r.Rows = append(r.Rows, demoRow{
+		r.Rows = append(r.Rows, Row{
 			Name: run.name, Method: run.method, Pattern: run.pattern, Sparsity: p.Total.Sparsity,
 			Perplexity: after.Perplexity, Stderr: after.Stderr, NLL: after.NLL, Seconds: p.Times.Total,
 		})
 	}
-	return r, writeDemo(j, dir, r)
+	return r, write(j, dir, r)
 }
 
-// writeDemo writes the two reports.
-func writeDemo(j *job, dir string, r *demoReport) error {
-	data, err := j.record(r)
+// write writes the two reports.
+func write(j *shell.Job, dir string, r *Report) error {
+	data, err := j.Record(r)
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(dir, "report.json"), data); err != nil {
+	if err := shell.WriteFile(filepath.Join(dir, "report.json"), data); err != nil {
 		return err
 	}
 	chart := &report.Chart{
@@ -88,5 +87,5 @@ func writeDemo(j *job, dir string, r *demoReport) error {
 	if err := page.HTML(&b); err != nil {
 		return err
 	}
-	return writeWhole(filepath.Join(dir, "report.html"), b.Bytes())
+	return shell.WriteFile(filepath.Join(dir, "report.html"), b.Bytes())
 }

@@ -1,0 +1,157 @@
+// Package measure takes the perplexity of models.
+package measure
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+)
+
+// Options are the settings of a measurement.
+type Options struct {
+	Data       string            // text, JSONL or token ids
+	Convention string            // how windows lie: corpus.Window or corpus.Rolling
+	Cut        corpus.CutOptions // windows
+	Fast       bool              // round activations to BF16 where weights are BF16
+}
+
+// Report is a measured perplexity.
+type Report struct {
+	Model      string         `json:"model"`
+	Perplexity float64        `json:"ppl"`
+	NLL        float64        `json:"nll"`        // nats per token
+	Stderr     *float64       `json:"stderr"`     // of ppl, over windows; null for a single one
+	NLLStderr  *float64       `json:"nll_stderr"` // of nll
+	SeqLen     int            `json:"seqlen"`
+	Stride     int            `json:"stride,omitempty"`
+	Convention string         `json:"convention"`
+	Windows    int            `json:"windows"`
+	Tokens     int64          `json:"tokens"` // predicted
+	Data       corpus.Windows `json:"data"`
+	Notes      []string       `json:"notes,omitempty"`
+}
+
+// check looks at the ranges of the flags.
+func (o *Options) check() error {
+	switch {
+	case o.Cut.SeqLen < 0 || o.Cut.SeqLen == 1:
+		return shell.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.Cut.SeqLen)
+	case o.Cut.Stride < 0:
+		return shell.Usagef("--stride %d: want 1 or more, or 0 for as many as fit", o.Cut.Stride)
+	case o.Cut.Limit < 0:
+		return shell.Usagef("--limit %d: want 1 or more, or 0 for all", o.Cut.Limit)
+	}
+	return nil
+}
+
+// Perplexity measures a model in a folder on the text that the options name, and prints it.
+func Perplexity(j *shell.Job, path string, o Options) (*Report, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	precision := kernels.Exact
+	if o.Fast {
+		precision = kernels.Fast
+	}
+	m, err := j.Load(path, lm.Options{Precision: precision})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	o.Cut.Convention = corpus.Mode(o.Convention)
+	w, err := j.Cut(m, o.Data, o.Cut)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := Windows(j, m, w)
+	if err != nil {
+		return nil, err
+	}
+	r.Convention, r.Stride = o.Convention, o.Cut.Stride
+	if text := shell.Beyond(m, w.SeqLen); text != "" {
+		r.Notes = append(r.Notes, text)
+		j.Note("%s", text)
+	}
+	t := &report.Table{Columns: report.Columns("perplexity|%.4f", "± |%.4f", "nll|%.6f", "seqlen", "tokens", "windows", "convention")}
+	t.Add(r.Perplexity, OrNone(r.Stderr), r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
+	j.Table(t)
+	switch {
+	case o.Cut.Limit > 0 && r.Windows == o.Cut.Limit:
+		j.Note("%s: --limit %d: what comes after is left out", o.Data, o.Cut.Limit)
+	case w.Dropped > 0:
+		j.Note("%s: %d tokens at the end fill no window and are left out", o.Data, w.Dropped)
+	}
+	return r, nil
+}
+
+// batchTokens is about how many tokens are run at a time.
+const batchTokens = 8192
+
+// Windows runs windows through a model and also gives the losses of every window.
+func Windows(j *shell.Job, m *lm.Model, w corpus.Windows) (*Report, *Sums, error) {
+	bar := j.Progress("measuring", int64(len(w.IDs)))
+	defer bar.End()
+	s := &Sums{}
+	batch := max(1, batchTokens/max(w.SeqLen, 1))
+	for at := 0; at < len(w.IDs); at += batch {
+		end := min(at+batch, len(w.IDs))
+		o := lm.ForwardOptions{}
+		if w.Labels != nil {
+			o.Labels = w.Labels[at:end]
+		}
+		r, err := m.Forward(j.Ctx, w.IDs[at:end], o)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, row := range r.LossPerToken {
+			s.Add(row, w, at+i)
+		}
+		bar.Set(int64(end))
+	}
+	nll, se := s.Mean()
+	if math.IsNaN(nll) || math.IsInf(nll, 0) {
+		return nil, nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
+	}
+	p := math.Exp(nll)
+	return &Report{
+		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
+		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.Tokens, Data: w,
+	}, s, nil
+}
+
+// scaled multiplies a figure that may be missing.
+func scaled(v *float64, by float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	p := *v * by
+	return &p
+}
+
+// OrNone is a table's cell for a figure that may be missing.
+func OrNone(v *float64) any {
+	if v == nil {
+		return "n/a"
+	}
+	return *v
+}
+
+// Folder measures a model in a folder on a file.
+func Folder(j *shell.Job, path, data string, o corpus.CutOptions) (*Report, error) {
+	m, err := j.Load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	w, err := j.Cut(m, data, o)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := Windows(j, m, w)
+	return r, err
+}

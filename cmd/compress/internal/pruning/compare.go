@@ -1,0 +1,190 @@
+package pruning
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/contest"
+	"github.com/modelcompress/compress/cmd/compress/internal/measure"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+)
+
+// CompareOptions are the settings of a comparison: those of its runs, and which runs there are.
+type CompareOptions struct {
+	Options
+	Methods, Patterns string // separated by commas
+	Keep              bool   // keep the pruned models
+}
+
+// plannedRun is one run of a comparison.
+type plannedRun struct {
+	method contest.Method
+	target contest.Target
+	flags  Options
+	opts   prune.Options
+}
+
+// plan turns the lists into runs, of which all are checked before the first one.
+func (o *CompareOptions) plan() ([]plannedRun, error) {
+	methods, err := contest.ParseMethods(o.Methods)
+	if err != nil {
+		return nil, misread(err)
+	}
+	targets, err := contest.ParseTargets(o.Patterns)
+	if err != nil {
+		return nil, misread(err)
+	}
+	var runs []plannedRun
+	for _, t := range targets {
+		for _, m := range methods {
+			r := plannedRun{method: m, target: t, flags: o.Options}
+			r.flags.Method, r.flags.Pattern, r.flags.Sparsity, r.flags.Save = m.Metric, t.Pattern, t.Sparsity, "dense"
+			r.flags.Allocation, r.flags.Update = m.Allocation, m.Update
+			metric, err := metricOf(m.Metric)
+			if err != nil {
+				return nil, err
+			}
+			if metric.Needs&prune.Gradients == 0 {
+				r.flags.WithoutGradients()
+			}
+			if r.opts, err = r.flags.options(); err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", t.Label, m.Label, err)
+			}
+			runs = append(runs, r)
+		}
+	}
+	return runs, nil
+}
+
+// comparison is what the runs of the verb share.
+type comparison struct {
+	*shell.Job
+	path           string
+	resume         bool
+	calib, windows corpus.Windows
+}
+
+// Compare prunes a model in several ways and measures each.
+func Compare(j *shell.Job, path string, o CompareOptions) (any, error) {
+	runs, err := o.plan()
+	if err != nil {
+		return nil, err
+	}
+	if err := contest.Check(o.Out, path, o.Resume, o.Overwrite); err != nil {
+		return nil, err
+	}
+	m, err := j.Load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	c := &comparison{Job: j, path: path, resume: o.Resume}
+	all, err := c.begin(m, &o, runs)
+	if err != nil {
+		return nil, err
+	}
+	r := &contest.Report{
+		Command: contest.Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash, Source: c.windows.Source, SeqLen: c.windows.SeqLen,
+	}
+	if err := all.Run(r); err != nil {
+		return nil, err
+	}
+	j.Table(r.Table())
+	if r.Resumed > 0 {
+		j.Note("%d of %d runs were taken from the journal", r.Resumed, len(runs))
+	}
+	return r, c.write(o.Out, r)
+}
+
+// begin draws the data and makes the work of the runs.
+func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*contest.Contest, error) {
+	var err error
+	for i := 0; i < len(runs) && c.calib.IDs == nil && err == nil; i++ {
+		c.calib, err = calibration(c.Job, m, runs[i].flags, runs[i].opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.windows, err = c.Cut(m, o.PPL, corpus.CutOptions{SeqLen: o.SeqLen}); err != nil {
+		return nil, err
+	}
+	model, err := m.Fingerprint(c.Ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := &contest.Contest{
+		Dir: o.Out, Job: shell.Fingerprint(model, c.calib.Hash, c.windows.Hash), Keep: o.Keep, Fresh: o.Overwrite && !o.Resume, Note: c.Note,
+		Dense: func() (contest.Measure, error) { return c.measure(m) },
+	}
+	for _, r := range runs {
+		key, err := prune.Fingerprint(c.Ctx, m, c.calib, r.opts)
+		if err != nil {
+			return nil, err
+		}
+		all.Work = append(all.Work, contest.Work{
+			Method: r.method.Label, Target: r.target.Label, Key: key,
+			Do: func(folder string, out *contest.Run) error { return c.run(r, folder, out) },
+		})
+	}
+	return all, nil
+}
+
+// measure gives a model's perplexity, with the mean losses of the windows.
+func (c *comparison) measure(m *lm.Model) (contest.Measure, error) {
+	r, s, err := measure.Windows(c.Job, m, c.windows)
+	if err != nil {
+		return contest.Measure{}, err
+	}
+	out := contest.Measure{Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens}
+	for i := range s.Loss {
+		out.Windows = append(out.Windows, s.Loss[i]/s.Count[i])
+	}
+	return out, nil
+}
+
+// run prunes the model in one way, into a folder, and measures it.
+func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
+	m, err := c.Load(c.path, lm.Options{Stream: true})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r.flags.Out, r.flags.Resume, r.flags.Overwrite = folder, c.resume, true // of what an earlier run left in the folder of models
+	p := &pruning{job: c.Job, flags: r.flags, opts: r.opts, model: m, calib: c.calib, dense: folder}
+	if err := p.begin(); err != nil {
+		return err
+	}
+	done, err := p.prune()
+	if err != nil {
+		return errors.Join(err, p.stop(err))
+	}
+	out.Sparsity, out.Overall, out.Seconds, out.Notes = done.Total.Sparsity, done.Total.Overall, done.Times.Total, done.Notes
+	pruned, err := c.Load(folder, lm.Options{Stream: true})
+	if err != nil {
+		return err
+	}
+	out.Measure, err = c.measure(pruned)
+	return errors.Join(err, pruned.Close())
+}
+
+// write writes the two reports.
+func (c *comparison) write(dir string, r *contest.Report) error {
+	data, err := c.Record(r)
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	if err := r.Page().HTML(&page); err != nil {
+		return err
+	}
+	err = errors.Join(shell.WriteFile(filepath.Join(dir, "report.json"), data), shell.WriteFile(filepath.Join(dir, "report.html"), page.Bytes()))
+	if err == nil {
+		c.Printf("report.json and report.html are in %s\n", dir)
+	}
+	return err
+}

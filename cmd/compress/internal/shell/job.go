@@ -1,0 +1,166 @@
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/memory"
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/device"
+)
+
+// Job is one run of a verb: the flags that all verbs have, and what the run says about itself. It is used by one goroutine.
+type Job struct {
+	Ctx    context.Context // cancelled by an interrupt
+	Seed   uint64          // of everything that is drawn
+	Quiet  bool            // no progress, no remarks
+	JSON   bool            // stdout is for the machine-readable result
+	Inputs []string        // files and folders that the command line names to be read
+
+	app     *App
+	start   time.Time
+	dev     kernels.Device
+	command string // full name of the verb
+	device  string
+	threads int
+	report  string
+}
+
+// run does the work of a verb and what comes before and after it.
+func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string) (any, error)) error {
+	j.command = c.CommandPath()
+	j.Ctx, j.start = c.Context(), time.Now()
+	j.Inputs = inputs(c, args)
+	if err := errors.Join(checkEmpty(c, args), j.checkReport(c)); err != nil {
+		return err
+	}
+	defer j.close()
+	result, err := do(j, args)
+	if err != nil {
+		return err
+	}
+	return j.finish(result)
+}
+
+// Device opens the device that the flags ask for, once. It is closed after the work.
+func (j *Job) Device() (kernels.Device, error) {
+	if j.dev != nil {
+		return j.dev, nil
+	}
+	if most := max(1024, 8*runtime.NumCPU()); j.threads < 0 || j.threads > most {
+		return nil, Usagef("--threads %d: want 0 to %d", j.threads, most)
+	}
+	dev, err := device.Open(j.device, device.Options{Threads: j.threads})
+	j.dev = dev
+	return dev, err
+}
+
+func (j *Job) close() {
+	if j.dev != nil {
+		j.dev.Close()
+	}
+}
+
+// Reports tells whether the result will be printed or written, so that it has to be complete.
+func (j *Job) Reports() bool { return j.JSON || j.report != "" }
+
+// finish writes the machine-readable forms of a result.
+func (j *Job) finish(result any) error {
+	if !j.Reports() {
+		return nil
+	}
+	full, err := j.Record(result)
+	if err != nil {
+		return err
+	}
+	if j.report != "" {
+		if err := WriteFile(j.report, full); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	if j.JSON {
+		if _, isRaw := result.(Raw); isRaw {
+			full, err = json.Marshal(result)
+			full = append(full, '\n')
+		}
+		if err == nil {
+			_, err = j.app.stdout.Write(full)
+		}
+	}
+	return err
+}
+
+// Raw marks a result that --json prints as it is, without the facts about the run.
+type Raw interface {
+	Raw() // does nothing
+}
+
+// Record is a result as one flat JSON object, with the facts about the run (command, args, version, seed, started, seconds,
+// peak_memory_bytes, device, fallbacks) added where the result has no such key: what --report writes, and what belongs into
+// a report.json beside an output.
+func (j *Job) Record(result any) ([]byte, error) {
+	all := map[string]any{
+		"command": j.command, "args": j.app.args, "version": compress.Version(), "seed": j.Seed,
+		"started": j.start.UTC().Format(time.RFC3339), "seconds": time.Since(j.start).Seconds(), "peak_memory_bytes": memory.Peak(),
+	}
+	if j.dev != nil {
+		all["device"] = j.dev.Info()
+		if f := device.Fallbacks(j.dev); len(f) > 0 {
+			all["fallbacks"] = f
+		}
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	var own map[string]json.RawMessage
+	if err := json.Unmarshal(data, &own); err != nil {
+		own = map[string]json.RawMessage{"result": data}
+	}
+	for k, v := range own {
+		all[k] = v
+	}
+	out, err := json.MarshalIndent(all, "", "  ")
+	return append(out, '\n'), err
+}
+
+// WriteFile writes a file so that it is there completely or not at all. Pipes and devices are written directly.
+func WriteFile(path string, data []byte) error {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+		return os.WriteFile(path, data, 0o644)
+	}
+	return renameio.WriteFile(path, data, 0o644)
+}
+
+// Note writes a remark to stderr unless --quiet.
+func (j *Job) Note(format string, args ...any) {
+	if !j.Quiet {
+		fmt.Fprintf(j.app.stderr, format+"\n", args...)
+	}
+}
+
+// Out is where results for people go: nowhere with --json.
+func (j *Job) Out() io.Writer {
+	if j.JSON {
+		return io.Discard
+	}
+	return j.app.stdout
+}
+
+// Printf writes to Out.
+func (j *Job) Printf(format string, args ...any) { fmt.Fprintf(j.Out(), format, args...) }
+
+// Table writes a table to Out.
+func (j *Job) Table(t *report.Table) { terminal.Table(j.Out(), t) }

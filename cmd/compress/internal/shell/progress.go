@@ -1,0 +1,90 @@
+package shell
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// plainEvery is how often progress is written where stderr is no terminal.
+const plainEvery = 5 * time.Second
+
+// Progress shows how far a job is: a bar with the time left on a terminal, a plain line every few seconds elsewhere,
+// nothing with --quiet. It is used by one goroutine.
+type Progress struct {
+	job   *Job
+	name  string
+	total int64
+	start time.Time
+	last  time.Time
+	pool  *mpb.Progress
+	bar   *mpb.Bar
+}
+
+// Progress starts a display of total steps.
+func (j *Job) Progress(name string, total int64) *Progress {
+	now := time.Now()
+	p := &Progress{job: j, name: name, total: total, start: now, last: now}
+	if f, ok := j.app.stderr.(*os.File); ok && !j.Quiet && term.IsTerminal(f.Fd()) {
+		p.pool = mpb.New(mpb.WithOutput(f), mpb.WithWidth(48), mpb.WithAutoRefresh())
+		p.bar = p.pool.New(total, mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding(" ").Rbound(""),
+			mpb.PrependDecorators(decor.Name(name+"  ")),
+			mpb.AppendDecorators(decor.NewPercentage(" %d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})),
+			mpb.BarRemoveOnComplete())
+	}
+	return p
+}
+
+// Set says that done steps are finished.
+func (p *Progress) Set(done int64) {
+	if p.bar != nil {
+		p.bar.SetCurrent(min(done, p.total))
+		return
+	}
+	if now := time.Now(); !p.job.Quiet && now.Sub(p.last) >= plainEvery {
+		p.last = now
+		left := "unknown"
+		if done > 0 {
+			left = (now.Sub(p.start) * time.Duration(p.total-done) / time.Duration(done)).Round(time.Second).String()
+		}
+		fmt.Fprintf(p.job.app.stderr, "%s: %d %%, %s left\n", p.name, 100*done/max(p.total, 1), left)
+	}
+}
+
+// End removes the display; it may be called after a failure too.
+func (p *Progress) End() {
+	if p.bar != nil {
+		p.bar.Abort(true)
+		p.pool.Wait()
+	}
+}
+
+// Bars shows work that reports name, position and total by a callback; a new name begins a new bar.
+type Bars struct {
+	job  *Job
+	open *Progress
+}
+
+// Bars makes a display for work that reports by callback: pass Show to the work, call End when it returns.
+func (j *Job) Bars() *Bars { return &Bars{job: j} }
+
+// Show says how far the work is.
+func (b *Bars) Show(name string, done, total int64) {
+	if b.open == nil || b.open.name != name {
+		b.End()
+		b.open = b.job.Progress(name, total)
+	}
+	b.open.Set(done)
+}
+
+// End removes the display; it may be called twice, and after a failure.
+func (b *Bars) End() {
+	if b.open != nil {
+		b.open.End()
+		b.open = nil
+	}
+}
