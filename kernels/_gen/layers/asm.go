@@ -60,14 +60,14 @@ func (f *file) label(name string) string {
 
 func (f *file) at(label string) { f.raw("%s:", label) }
 
-// param is a parameter: a slice type, float32, float64 or int.
+// param is a parameter: a slice type, float32, uint32, float64 or int.
 type param struct{ name, typ string }
 
 func (p param) size() int {
 	switch {
 	case strings.HasPrefix(p.typ, "[]"):
 		return 24
-	case p.typ == "float32":
+	case p.typ == "float32", p.typ == "uint32":
 		return 4
 	}
 	return 8

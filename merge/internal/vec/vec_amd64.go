@@ -1,0 +1,32 @@
+//go:build amd64 && !noasm
+
+package vec
+
+import (
+	"strings"
+
+	"golang.org/x/sys/cpu"
+)
+
+// choose returns the fastest loops that the processor has and the list does not switch off.
+func choose(disable string) *loops {
+	x := cpu.X86
+	no2, no512 := strings.Contains(disable, "avx2"), strings.Contains(disable, "avx512")
+	switch {
+	case no2 || !x.HasAVX2 || !x.HasFMA || !x.HasF16C || !x.HasBMI1 || !x.HasBMI2 || !x.HasPOPCNT:
+		return &portable
+	case no512 || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+		return &loops{
+			add: addAVX2, scale: scaleAVX2, widenBF16: widenRowBF16AVX2, widenF16: widenRowF16AVX2,
+			narrowBF16: narrowRowBF16AVX2, narrowF16: narrowRowF16AVX2, dot: dotAVX2, sumAbs: sumAbsAVX2, peak: peakAVX2,
+			within: withinAVX2, tally: tallyAVX2, elect: electAVX2, ratio: ratioAVX2, ratioFloor: ratioFloorAVX2,
+			dropout: dropoutAVX2, apart: apartAVX2,
+		}
+	}
+	return &loops{
+		add: addAVX512, scale: scaleAVX512, widenBF16: widenRowBF16AVX512, widenF16: widenRowF16AVX512,
+		narrowBF16: narrowRowBF16AVX512, narrowF16: narrowRowF16AVX512, dot: dotAVX512, sumAbs: sumAbsAVX512, peak: peakAVX512,
+		within: withinAVX512, tally: tallyAVX512, elect: electAVX512, ratio: ratioAVX512, ratioFloor: ratioFloorAVX512,
+		dropout: dropoutAVX512, apart: apartAVX512,
+	}
+}
