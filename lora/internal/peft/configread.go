@@ -1,0 +1,253 @@
+package peft
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/lora/internal/adapter"
+)
+
+// Limits of what a configuration may ask for, far beyond any adapter in use.
+const (
+	maxConfigSize = 8 << 20
+	maxRank       = 1 << 20
+)
+
+// settings are a configuration and what else its file says.
+type settings struct {
+	adapter.Config
+	tokens json.RawMessage // trainable_token_indices
+	tying  bool            // ensure_weight_tying
+	notes  []string        // what was accepted without effect
+}
+
+// parse reads the text of an adapter_config.json. The errors wrap [adapter.ErrConfig] or [adapter.ErrUnsupported].
+func parse(text []byte) (*settings, error) {
+	list, err := members(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", adapter.ErrConfig, err)
+	}
+	s := &settings{Config: adapter.Config{Kind: adapter.LoRA, Rank: 8, Alpha: 8, Biases: adapter.NoBias, Init: "true"}}
+	kind := ""
+	for _, m := range list {
+		if m.key == "peft_type" {
+			err = decode(m.key, m.value, &kind, "a string")
+		} else {
+			err = s.take(m.key, m.value)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if kind != "LORA" {
+		return nil, fmt.Errorf("%w: key \"peft_type\": %.60q; only LORA is read here", adapter.ErrUnsupported, kind)
+	}
+	return s, s.check()
+}
+
+// take reads one key.
+func (s *settings) take(key string, value json.RawMessage) error {
+	if read, ok := readers[key]; ok {
+		return read(s, key, value)
+	}
+	switch {
+	case slices.Contains(inert, key):
+		return nil
+	case empty(value):
+		if !slices.Contains(refused, key) {
+			s.notes = append(s.notes, fmt.Sprintf("key %.100q is not known; it is empty, so it has no effect", key))
+		}
+		return nil
+	case slices.Contains(refused, key):
+		return fmt.Errorf("%w: key %q: %.100s changes what the adapter computes", adapter.ErrUnsupported, key, value)
+	}
+	return bad(key, "not known, and its value %.60s may change what the adapter computes (HINT: remove it if it only mattered for the training)", value)
+}
+
+// inert are the keys that say nothing about what a trained adapter computes.
+var inert = []string{
+	"auto_mapping", "peft_version", "revision", "inference_mode", "megatron_config", "megatron_core", "eva_config", "corda_config",
+	"lora_ga_config", "loftq_config", "qalora_group_size", "runtime_config", "fan_in_fan_out",
+}
+
+// refused are the keys of features that are not computed here, once they are set.
+var refused = []string{
+	"layer_replication", "target_parameters", "alora_invocation_tokens", "arrow_config", "use_bdlora", "use_qalora", "kasa_config",
+	"monteclora_config", "velora_config",
+}
+
+// readers are the keys with a meaning.
+var readers = map[string]func(s *settings, key string, value json.RawMessage) error{
+	"base_model_name_or_path": func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.Base, "a string") },
+	"task_type":               func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.TaskType, "a string") },
+	"r":                       func(s *settings, k string, v json.RawMessage) error { return readRank(k, v, &s.Rank) },
+	"lora_alpha":              func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Alpha) },
+	"lora_dropout":            func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Dropout) },
+	"use_rslora":              func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.RSLoRA, "true or false") },
+	"use_dora":                func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.DoRA, "true or false") },
+	"lora_bias": func(s *settings, k string, v json.RawMessage) error {
+		return decode(k, v, &s.OutputBias, "true or false")
+	},
+	"ensure_weight_tying": func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.tying, "true or false") },
+	"modules_to_save":     func(s *settings, k string, v json.RawMessage) error { return readNames(k, v, &s.WholeModules) },
+	"layers_pattern":      func(s *settings, k string, v json.RawMessage) error { return readNames(k, v, &s.LayersPattern) },
+	"target_modules":      func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Targets) },
+	"exclude_modules":     func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Exclude) },
+	"rank_pattern":        func(s *settings, k string, v json.RawMessage) error { return readPatterns(k, v, &s.RankPattern) },
+	"alpha_pattern":       func(s *settings, k string, v json.RawMessage) error { return readPatterns(k, v, &s.AlphaPattern) },
+	"layers_to_transform": func(s *settings, k string, v json.RawMessage) error { return readLayers(k, v, &s.Layers) },
+	"init_lora_weights":   func(s *settings, k string, v json.RawMessage) error { return readInit(k, v, &s.Init) },
+	"bias":                func(s *settings, k string, v json.RawMessage) error { return readBias(k, v, &s.Biases) },
+	"trainable_token_indices": func(s *settings, _ string, v json.RawMessage) error {
+		if !empty(v) {
+			s.tokens = v
+		}
+		return nil
+	},
+}
+
+// check compares keys with each other.
+func (s *settings) check() error {
+	switch {
+	case s.Dropout < 0 || s.Dropout > 1:
+		return bad("lora_dropout", "%g is not between 0 and 1", s.Dropout)
+	case s.Targets.Regex != "" && len(s.Layers) > 0:
+		return bad("layers_to_transform", "needs target_modules as a list, not a regular expression")
+	case len(s.LayersPattern) > 0 && len(s.Layers) == 0:
+		return bad("layers_pattern", "needs layers_to_transform")
+	}
+	for _, p := range s.RankPattern {
+		if p.Value != math.Trunc(p.Value) || p.Value < 1 || p.Value > maxRank {
+			return bad("rank_pattern", "%.60q: %g is no rank", p.Key, p.Value)
+		}
+	}
+	return nil
+}
+
+func readRank(key string, value json.RawMessage, rank *int) error {
+	if err := decode(key, value, rank, "an integer"); err != nil {
+		return err
+	}
+	if *rank < 1 || *rank > maxRank {
+		return bad(key, "%d is not between 1 and %d", *rank, maxRank)
+	}
+	return nil
+}
+
+// readFinite reads a number that fits a float32.
+func readFinite(key string, value json.RawMessage, v *float64) error {
+	if err := decode(key, value, v, "a number"); err != nil {
+		return err
+	}
+	if math.Abs(*v) > math.MaxFloat32 {
+		return bad(key, "%g is too large", *v)
+	}
+	return nil
+}
+
+// readNames reads a string or a list of strings.
+func readNames(key string, value json.RawMessage, names *[]string) error {
+	var one string
+	if json.Unmarshal(value, &one) == nil {
+		if one != "" {
+			*names = []string{one}
+		}
+		return nil
+	}
+	if err := decode(key, value, names, "a string or a list of strings"); err != nil {
+		return err
+	}
+	if slices.Contains(*names, "") {
+		return bad(key, "an entry is empty, which would fit everything")
+	}
+	return nil
+}
+
+// readMatch reads a list of names, a regular expression or "all-linear".
+func readMatch(key string, value json.RawMessage, m *adapter.Match) error {
+	var text string
+	if string(value) == "null" || json.Unmarshal(value, &text) != nil {
+		return readNames(key, value, &m.Names)
+	}
+	if strings.EqualFold(text, "all-linear") && key == "target_modules" {
+		m.All = true
+		return nil
+	}
+	m.Regex = text
+	return nil
+}
+
+// readPatterns reads a map from patterns to numbers, in the order of the file.
+func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) error {
+	if string(value) == "null" {
+		return nil
+	}
+	entries, err := members(value)
+	if err != nil {
+		return bad(key, "%v", err)
+	}
+	for _, e := range entries {
+		p := adapter.Pattern{Key: e.key, Value: math.NaN()}
+		if err := readFinite(key, e.value, &p.Value); err != nil {
+			return err
+		}
+		if math.IsNaN(p.Value) {
+			return bad(key, "%.60q has no value", e.key)
+		}
+		*list = append(*list, p)
+	}
+	return nil
+}
+
+// readLayers reads the number of a block or a list of them.
+func readLayers(key string, value json.RawMessage, layers *[]int) error {
+	var one int
+	if string(value) != "null" && json.Unmarshal(value, &one) == nil {
+		*layers = []int{one}
+		return nil
+	}
+	if err := decode(key, value, layers, "a block's number or a list of them"); err != nil {
+		return err
+	}
+	if len(*layers) == 0 {
+		*layers = nil // an empty list restricts nothing
+	}
+	return nil
+}
+
+// readBias reads which biases were trained.
+func readBias(key string, value json.RawMessage, b *adapter.Biases) error {
+	if err := decode(key, value, b, "a string"); err != nil {
+		return err
+	}
+	if *b != adapter.NoBias && *b != adapter.AllBias && *b != adapter.LoRABias {
+		return bad(key, "%.60q; known: none, all, lora_only", *b)
+	}
+	return nil
+}
+
+// moving are the starts that take a part of the base's weights into the factors, so that the factors belong to another base.
+var moving = []string{"pissa", "olora", "corda", "lora_ga", "loftq"}
+
+// readInit reads how the factors were started. Once they are trained, that matters only where the start has changed the base.
+func readInit(key string, value json.RawMessage, name *string) error {
+	var flag bool
+	if json.Unmarshal(value, &flag) == nil {
+		*name = fmt.Sprint(flag)
+		return nil
+	}
+	if err := decode(key, value, name, "true, false or a name"); err != nil {
+		return err
+	}
+	*name = strings.ToLower(*name)
+	for _, m := range moving {
+		if *name == m || strings.HasPrefix(*name, m+"_niter_") {
+			return fmt.Errorf("%w: key %q: %.60q changes the base's weights too, which the adapter does not hold (HINT: PEFT's save_pretrained converts "+
+				"such an adapter to plain LoRA with path_initial_model_for_weight_conversion)", adapter.ErrUnsupported, key, *name)
+		}
+	}
+	return nil
+}

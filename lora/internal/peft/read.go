@@ -1,0 +1,110 @@
+package peft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Names of the files of an adapter.
+const (
+	ConfigName  = "adapter_config.json"
+	WeightsName = "adapter_model.safetensors"
+)
+
+// Read reads the adapter in a folder for a base with the given modules. The errors wrap [adapter.ErrConfig], [adapter.ErrUnsupported],
+// [adapter.ErrFile], [adapter.ErrTarget] or [adapter.ErrBase], which names the first tensor that does not fit the base.
+func Read(dir string, modules []adapter.Module) (*adapter.Adapter, error) {
+	a, _, err := ReadNoted(dir, modules)
+	return a, err
+}
+
+// ReadNoted is [Read], and lists what was accepted without effect, a line each.
+func ReadNoted(dir string, modules []adapter.Module) (*adapter.Adapter, []string, error) {
+	text, err := readConfig(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := parse(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", filepath.Join(dir, ConfigName), err)
+	}
+	f, err := openWeights(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	r := &reader{settings: s, file: f, modules: modules, byPath: map[string]int{}, low: map[string]*found{}}
+	if err := r.read(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
+	}
+	return r.out, s.notes, nil
+}
+
+// Config reads the configuration of the adapter in a folder alone.
+func Config(dir string) (*adapter.Config, error) {
+	text, err := readConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ConfigName), err)
+	}
+	return &s.Config, nil
+}
+
+// readConfig reads the text of adapter_config.json, following no link out of the folder.
+func readConfig(dir string) ([]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.Open(ConfigName)
+	if err != nil {
+		return nil, missing(dir, ConfigName, err)
+	}
+	defer f.Close()
+	if stat, err := f.Stat(); err != nil || !stat.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s: %w: not a regular file", filepath.Join(dir, ConfigName), adapter.ErrFile))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxConfigSize {
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", filepath.Join(dir, ConfigName), adapter.ErrConfig, maxConfigSize)
+	}
+	return text, nil
+}
+
+// openWeights opens adapter_model.safetensors, following no link out of the folder.
+func openWeights(dir string) (*safetensors.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if _, err := root.Stat(WeightsName); err != nil {
+		if _, other := root.Stat("adapter_model.bin"); other == nil && errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w: adapter_model.bin is a Python pickle, which is not read (HINT: save the adapter as safetensors)", dir, adapter.ErrUnsupported)
+		}
+		return nil, missing(dir, WeightsName, err)
+	}
+	return safetensors.Open(filepath.Join(dir, WeightsName))
+}
+
+// missing names the file that a folder lacks.
+func missing(dir, name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w: no adapter here, %s is missing: %w", dir, adapter.ErrFile, name, fs.ErrNotExist)
+	}
+	return fmt.Errorf("%s: %w: %w", filepath.Join(dir, name), adapter.ErrFile, err)
+}

@@ -1,0 +1,230 @@
+package peft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// WriteOptions of [Write].
+type WriteOptions struct {
+	DType     safetensors.DType // of all tensors; 0: F32
+	Bake      bool              // the scale goes into B and alpha becomes the rank, for readers that do not scale as PEFT does
+	Overwrite bool              // replace an adapter that is there
+}
+
+// ErrExists: there is something at the place of the output.
+var ErrExists = errors.New("output exists already")
+
+// Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete. The factors are those of
+// [adapter.Low.Pair], whatever the kind. The errors wrap ErrExists, [adapter.ErrUnsupported] for what plain LoRA cannot say, or are
+// those of the operating system.
+func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
+	if o.DType == 0 {
+		o.DType = safetensors.F32
+	}
+	if err := vacant(dir, o.Overwrite); err != nil {
+		return err
+	}
+	entries, err := tensors(a, o)
+	if err != nil {
+		return err
+	}
+	text, err := configText(a, o)
+	if err != nil {
+		return err
+	}
+	stage := filepath.Join(filepath.Dir(filepath.Clean(dir)), "."+filepath.Base(filepath.Clean(dir))+".partial")
+	if err := os.RemoveAll(stage); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(stage, 0o777); err != nil {
+		return err
+	}
+	err = writeWeights(filepath.Join(stage, WeightsName), entries, o.DType)
+	if err == nil {
+		err = writeFile(filepath.Join(stage, ConfigName), text)
+	}
+	if err == nil {
+		err = publish(stage, dir)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(stage))
+	}
+	return nil
+}
+
+// entry is a tensor of the file. Its values are made when they are written.
+type entry struct {
+	key   string
+	shape []int64
+	value func() []float32
+}
+
+// tensors lists what goes into the file, sorted by name as PEFT's are.
+func tensors(a *adapter.Adapter, o WriteOptions) ([]entry, error) {
+	var list []entry
+	add := func(key string, value func() []float32, shape ...int64) {
+		list = append(list, entry{prefix + key, shape, value})
+	}
+	for _, l := range a.Low {
+		if o.Bake && l.Bias != nil {
+			return nil, fmt.Errorf("%w: the scale of an adapter with lora_bias cannot be baked into B", adapter.ErrUnsupported)
+		}
+		addLow(add, l, o.Bake)
+	}
+	for _, w := range a.Whole {
+		key := w.Key
+		if dot := strings.LastIndexByte(key, '.'); !savedWhole(&a.Config, key[:dot]) && adapted(a, key[:dot]) {
+			key = key[:dot] + ".base_layer" + key[dot:]
+		}
+		add(key, w.Value.Data, w.Shape...)
+	}
+	for _, r := range a.Rows {
+		add(r.Module.Path+".token_adapter.trainable_tokens_delta", r.Value.Data, int64(r.Value.Value.Rows), int64(r.Value.Value.Cols))
+	}
+	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.key, y.key) })
+	return list, nil
+}
+
+// addLow adds the factors of a module.
+func addLow(add func(key string, value func() []float32, shape ...int64), l *adapter.Low, bake bool) {
+	m := l.Module
+	nameA, nameB := ".lora_A.weight", ".lora_B.weight"
+	if m.Table {
+		nameA, nameB = ".lora_embedding_A", ".lora_embedding_B"
+	}
+	rank, in, out := int64(l.Rank), int64(m.In), int64(m.Out)
+	add(m.Path+nameA, func() []float32 { a, _ := l.Pair(); return flat(a) }, rank, in)
+	add(m.Path+nameB, func() []float32 {
+		_, b := l.Pair()
+		data := flat(b)
+		if bake {
+			for i := range data {
+				data[i] *= float32(l.Scale)
+			}
+		}
+		return data
+	}, out, rank)
+	if l.Bias != nil {
+		add(m.Path+".lora_B.bias", l.Bias.Data, out)
+	}
+	if l.Magnitude != nil {
+		add(m.Path+".lora_magnitude_vector", l.Magnitude.Data, out)
+	}
+}
+
+func flat(m kernels.Mat) []float32 { return m.Buf.F32()[m.Off : m.Off+m.Len()] }
+
+// adapted reports whether the module at a path has a low-rank change, so that PEFT wraps it.
+func adapted(a *adapter.Adapter, path string) bool { return a.Find(path) != nil }
+
+// savedWhole reports whether modules_to_save asks for a module.
+func savedWhole(c *adapter.Config, path string) bool {
+	r := reader{settings: &settings{Config: *c}}
+	return r.savesPart(path)
+}
+
+// writeWeights writes the tensors one after the other.
+func writeWeights(path string, entries []entry, t safetensors.DType) error {
+	infos := make([]safetensors.Info, len(entries))
+	for i, e := range entries {
+		infos[i] = safetensors.Info{Name: e.key, DType: t, Shape: e.shape}
+	}
+	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt"}, safetensors.Options{})
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		x := e.value()
+		data := make([]byte, len(x)*floats.Size(t))
+		err := floats.Encode(data, x, t)
+		if err == nil {
+			err = checkRange(e.key, data, x, t)
+		}
+		if err == nil {
+			err = w.WriteTensor(e.key, data)
+		}
+		if err != nil {
+			return errors.Join(err, w.Abort())
+		}
+	}
+	return w.Finish()
+}
+
+// checkRange refuses values that are not finite once stored.
+func checkRange(key string, data []byte, x []float32, t safetensors.DType) error {
+	back := make([]float32, len(x))
+	if err := floats.Decode(back, data, t); err != nil {
+		return err
+	}
+	if i := floats.NonFinite(back); i >= 0 {
+		return fmt.Errorf("tensor %q: %w: element %d, %v, does not fit %s", key, adapter.ErrFile, i, x[i], t)
+	}
+	return nil
+}
+
+// vacant tells whether an adapter may be written to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing
+// else.
+func vacant(dir string, overwrite bool) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
+		return nil
+	case err != nil:
+		return err
+	case !overwrite:
+		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces an adapter", dir, ErrExists)
+	}
+	known := []string{ConfigName, WeightsName, "README.md"}
+	for _, e := range entries {
+		if !slices.Contains(known, e.Name()) {
+			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir, ErrExists, e.Name())
+		}
+	}
+	return nil
+}
+
+// publish gives a staged folder its name. An adapter that is there is moved aside first.
+func publish(stage, dir string) error {
+	if err := syncFolder(stage); err != nil {
+		return err
+	}
+	aside := stage + ".old"
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(stage, dir); err != nil {
+		return errors.Join(err, os.Rename(aside, dir))
+	}
+	return errors.Join(syncFolder(filepath.Dir(filepath.Clean(dir))), os.RemoveAll(aside))
+}
+
+func writeFile(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
