@@ -53,6 +53,16 @@ func hostile(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		at := info.Offset + 2*(3*info.Shape[1]+5)
 		binary.LittleEndian.PutUint16(data[at:], uint16(math.Float32bits(value)>>16))
+	case "packed": // a bit of a bitmask that there is no value for
+		f, err := safetensors.Open(path)
+		ts.Check(err)
+		info, _ := f.Info("model.layers.0.mlp.down_proj.bitmask")
+		ts.Check(f.Close())
+		at := info.Offset
+		for data[at] == 0xff {
+			at++
+		}
+		data[at] |= data[at] + 1
 	default:
 		ts.Fatalf("unknown damage %q", args[0])
 	}

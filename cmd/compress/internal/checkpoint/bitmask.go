@@ -1,9 +1,11 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -106,21 +108,26 @@ type packed struct {
 	dtype      safetensors.DType
 	rows, cols int64
 	nonZero    int64
+	offsets    bool // the file has row offsets
 }
 
 // findPacked lists the packed matrices of a source by module, and checks that their parts fit together.
 func findPacked(src *safetensors.Dir) ([]packed, error) {
 	var out []packed
+	seen := map[string]bool{}
 	for _, name := range src.Names() {
-		module, ok := strings.CutSuffix(name, partBitmask)
-		if !ok {
-			continue
+		for _, part := range []string{partBitmask, partValues, partRowOffsets} { // a name may end in shape by chance
+			module, ok := strings.CutSuffix(name, part)
+			if !ok || seen[module] {
+				continue
+			}
+			p, err := readPacked(src, module)
+			if err != nil {
+				return nil, p.fault(src, part, "%w", err)
+			}
+			seen[module] = true
+			out = append(out, p)
 		}
-		p, err := readPacked(src, module)
-		if err != nil {
-			return nil, fmt.Errorf("%s: tensor %q: %w", src.Path(), name, err)
-		}
-		out = append(out, p)
 	}
 	return out, nil
 }
@@ -140,32 +147,85 @@ func packedParts(src *safetensors.Dir) (map[string]*packed, error) {
 	return parts, nil
 }
 
+// readPacked compares what the headers say about the parts of a packed matrix. The row offsets may be absent, since the
+// bitmask determines them and readers of the format ignore them.
 func readPacked(src *safetensors.Dir, module string) (packed, error) {
 	p := packed{module: module}
-	shape, values := [16]byte{}, safetensors.Info{}
-	for part, want := range map[string]safetensors.DType{partShape: safetensors.I64, partBitmask: safetensors.U8, partRowOffsets: safetensors.I64, partValues: 0} {
-		info, ok := src.Info(module + part)
-		if !ok || want != 0 && info.DType != want {
-			return p, fmt.Errorf("the packed matrix lacks a %s tensor %q", want, module+part)
+	info := map[string]safetensors.Info{}
+	for _, part := range []string{partShape, partBitmask, partValues, partRowOffsets} {
+		found, ok := src.Info(module + part)
+		if !ok && part != partRowOffsets {
+			return p, fmt.Errorf("the packed matrix lacks its tensor %q", module+part)
 		}
-		if part == partValues {
-			values = info
-		}
+		info[part], p.offsets = found, ok
+	}
+	var shape [16]byte
+	if s := info[partShape]; s.DType != safetensors.I64 || s.Size != int64(len(shape)) {
+		return p, fmt.Errorf("%q is %s %v, which does not hold two I64", module+partShape, s.DType, s.Shape)
 	}
 	if n, err := src.ReadAt(module+partShape, shape[:], 0); n < len(shape) {
-		return p, fmt.Errorf("%q does not hold two numbers: %v", module+partShape, err)
+		return p, fmt.Errorf("%q: %w", module+partShape, err)
 	}
+	values, mask, offsets := info[partValues], info[partBitmask], info[partRowOffsets]
 	p.rows, p.cols = int64(binary.LittleEndian.Uint64(shape[:])), int64(binary.LittleEndian.Uint64(shape[8:]))
-	p.dtype, p.nonZero = values.DType, product(values.Shape)
-	mask, _ := src.Info(module + partBitmask)
+	p.dtype = values.DType
 	const most = 1 << 40
-	if p.rows <= 0 || p.cols <= 0 || p.rows > most || p.cols > most || !slices.Equal(mask.Shape, []int64{p.rows, (p.cols + 7) / 8}) {
-		return p, fmt.Errorf("the bitmask %v does not fit the shape [%d, %d]", mask.Shape, p.rows, p.cols)
-	}
-	if p.dtype.Bits()%8 != 0 {
+	switch {
+	case p.rows <= 0 || p.cols <= 0 || p.rows > most || p.cols > most || mask.DType != safetensors.U8 || !slices.Equal(mask.Shape, []int64{p.rows, (p.cols + 7) / 8}):
+		return p, fmt.Errorf("%s %v is not the bitmask of a matrix [%d, %d]", mask.DType, mask.Shape, p.rows, p.cols)
+	case len(values.Shape) != 1:
+		return p, fmt.Errorf("%q has %d dimensions, not one", module+partValues, len(values.Shape))
+	case p.dtype.Bits()%8 != 0:
 		return p, fmt.Errorf("packed %s is not supported", p.dtype)
+	case p.offsets && (offsets.DType != safetensors.I64 || !slices.Equal(offsets.Shape, []int64{p.rows})):
+		return p, fmt.Errorf("%q is %s %v, not I64 [%d]", module+partRowOffsets, offsets.DType, offsets.Shape, p.rows)
 	}
+	p.nonZero = values.Shape[0]
 	return p, nil
+}
+
+// check reads the bitmask of a packed matrix, and its row offsets if it has them, and tells whether they name its values.
+func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
+	width := (p.cols + 7) / 8
+	rows := max(1, pieceBytes/(width+8))
+	mask, offsets := make([]byte, min(rows, p.rows)*width), make([]byte, 8*min(rows, p.rows))
+	total := int64(0)
+	for row := int64(0); row < p.rows; row += rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(rows, p.rows-row)
+		if _, err := src.ReadAt(p.module+partBitmask, mask[:n*width], row*width); err != nil {
+			return err
+		}
+		if p.offsets {
+			if _, err := src.ReadAt(p.module+partRowOffsets, offsets[:8*n], 8*row); err != nil {
+				return err
+			}
+		}
+		for i := range n {
+			if at := int64(binary.LittleEndian.Uint64(offsets[8*i:])); p.offsets && at != total {
+				return p.fault(src, partRowOffsets, "row %d begins at value %d, but the bitmask has %d before it", row+i, at, total)
+			}
+			line := mask[i*width:][:width]
+			if used := p.cols - 8*(width-1); line[width-1]>>used != 0 {
+				return p.fault(src, partBitmask, "row %d has a bit beyond its %d columns", row+i, p.cols)
+			}
+			for _, m := range line {
+				total += int64(bits.OnesCount8(m))
+			}
+		}
+	}
+	if total != p.nonZero {
+		return p.fault(src, partBitmask, "it names %d values, and there are %d", total, p.nonZero)
+	}
+	return nil
+}
+
+// fault names file and tensor of a part that does not fit.
+func (p *packed) fault(src *safetensors.Dir, part, format string, args ...any) error {
+	name := p.module + part
+	return fmt.Errorf("%s: tensor %q: %w", filepath.Join(src.Path(), src.ShardOf(name)), name, fmt.Errorf(format, args...))
 }
 
 // unpackRow writes one row: the values of the set bits, zero elsewhere. It returns the values that are left; ok is false

@@ -49,7 +49,14 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 		}
 	}
 	if verify {
-		return r, r.verify(ctx, path, config != nil && parts == nil, e)
+		for _, name := range src.Names() {
+			if p := parts[name]; p != nil && name == p.module+partBitmask {
+				if err := p.check(ctx, src); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return r, r.verify(ctx, path, config != nil, e)
 	}
 	return r, nil
 }

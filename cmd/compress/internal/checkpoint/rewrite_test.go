@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,7 +113,12 @@ func packedFolder(t testing.TB, shape, mask, offsets, values []byte, maskShape [
 		{Name: "l.row_offsets", DType: safetensors.I64, Shape: []int64{int64(len(offsets) / 8)}},
 		{Name: "l.compressed", DType: safetensors.F32, Shape: []int64{int64(len(values) / 4)}},
 	}
-	write(t, dir, infos, map[string][]byte{"l.shape": shape, "l.bitmask": mask, "l.row_offsets": offsets, "l.compressed": values}, safetensors.DirOptions{})
+	data := map[string][]byte{"l.shape": shape, "l.bitmask": mask, "l.row_offsets": offsets, "l.compressed": values}
+	if offsets == nil {
+		infos = slices.Delete(infos, 2, 3)
+		delete(data, "l.row_offsets")
+	}
+	write(t, dir, infos, data, safetensors.DirOptions{})
 	config := `{"model_type":"x","quantization_config":{"sparsity_config":{"format":"sparse-bitmask"}}}`
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o666); err != nil {
 		t.Fatal(err)
@@ -132,6 +138,8 @@ func TestHostileBitmasks(t *testing.T) {
 		"short shape":     packedFolder(t, shapeBytes([]int64{2}), []byte{0, 0}, shapeBytes([]int64{0}), nil, []int64{2, 1}),
 		"too few values":  packedFolder(t, shapeBytes([]int64{2, 8}), []byte{0x6a, 0xc9}, shapeBytes([]int64{0, 4}), float32s(1, 2, 3), []int64{2, 1}),
 		"too many values": packedFolder(t, shapeBytes([]int64{2, 8}), []byte{1, 1}, shapeBytes([]int64{0, 1}), float32s(1, 2, 3), []int64{2, 1}),
+		"wrong offsets":   packedFolder(t, shapeBytes([]int64{2, 8}), []byte{0x6a, 0xc9}, shapeBytes([]int64{0, 5}), float32s(1, 2, 3, 4, 5, 6, 7, 8), []int64{2, 1}),
+		"short offsets":   packedFolder(t, shapeBytes([]int64{2, 8}), []byte{0x6a, 0xc9}, shapeBytes([]int64{0}), float32s(1, 2, 3, 4, 5, 6, 7, 8), []int64{2, 1}),
 		"padding bits":    packedFolder(t, shapeBytes([]int64{2, 4}), []byte{0x10, 0}, shapeBytes([]int64{0, 1}), float32s(1), []int64{2, 1}),
 	} {
 		out := filepath.Join(t.TempDir(), "out")
@@ -142,6 +150,22 @@ func TestHostileBitmasks(t *testing.T) {
 		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: something was written", name)
 		}
+		if _, err := Inspect(context.Background(), dir, true, true, env); err == nil || !strings.Contains(err.Error(), `tensor "l.`) {
+			t.Errorf("%s: inspect: %v", name, err)
+		}
+	}
+}
+
+// TestBitmasksWithoutOffsets: the bitmask determines the offsets of rows, and readers of the format ignore them.
+func TestBitmasksWithoutOffsets(t *testing.T) {
+	dir := packedFolder(t, shapeBytes([]int64{2, 8}), []byte{0x6a, 0xc9}, nil, float32s(1, 2, 3, 4, 5, 6, 7, 8), []int64{2, 1})
+	out := filepath.Join(t.TempDir(), "out")
+	if r, err := Rewrite(context.Background(), dir, out, RewriteOptions{}, env); err != nil || r.Unpacked != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, err := Inspect(context.Background(), dir, true, true, env)
+	if err != nil || len(r.List) != 1 || *r.List[0].Zeros != 8 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

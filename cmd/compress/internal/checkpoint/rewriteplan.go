@@ -56,6 +56,9 @@ func (r *rewriter) listItems(isPacked bool) error {
 			if seen[p] {
 				continue
 			}
+			if err := p.check(r.ctx, r.src); err != nil {
+				return err
+			}
 			seen[p] = true
 			t.name, t.from, t.shape, t.packed = p.module+".weight", p.dtype, []int64{p.rows, p.cols}, p
 		}

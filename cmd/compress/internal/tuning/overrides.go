@@ -8,6 +8,8 @@ import (
 	"regexp"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 
 	"github.com/modelcompress/compress/prune"
 )
@@ -51,8 +53,32 @@ func parse(text []byte) (list []prune.Override, err error) {
 			list, err = nil, errors.New("a tag (!!) that is not for this place")
 		}
 	}()
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, err
+	}
+	if at := second(file); at > 0 {
+		return nil, fmt.Errorf("line %d begins another document (---); want one list", at)
+	}
 	err = yaml.UnmarshalWithOptions(text, &list, yaml.Strict())
 	return list, err
+}
+
+// second is the line where a second document begins, 0 if there is none. Comments before the first are no document.
+func second(file *ast.File) int {
+	found := false
+	for _, doc := range file.Docs {
+		if _, comment := doc.Body.(*ast.CommentGroupNode); comment || doc.Body == nil && doc.Start == nil {
+			continue
+		}
+		if found && doc.Start != nil {
+			return doc.Start.Position.Line
+		} else if found {
+			return doc.Body.GetToken().Position.Line
+		}
+		found = true
+	}
+	return 0
 }
 
 // placed puts file, line and column before an error of the parser, as one line.

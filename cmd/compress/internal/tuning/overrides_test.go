@@ -25,6 +25,11 @@ func TestReadOverrides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, text := range []string{"---\n- {blocks: [0], dense: true}\n", "# why\n---\n- {blocks: [0], dense: true}\n", "- {blocks: [0], dense: true}\n...\n"} {
+		if list, err := ReadOverrides(file(t, text)); err != nil || len(list) != 1 {
+			t.Errorf("%q: %v, %v", text, list, err)
+		}
+	}
 	want := []prune.Override{
 		{Roles: []string{"down"}, Sparsity: new(0.4)},
 		{Match: `layers\.3`, Pattern: &prune.Pattern{N: 2, M: 4}},
@@ -37,15 +42,19 @@ func TestReadOverrides(t *testing.T) {
 
 func TestOverridesThatAreWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"- roles: [q]\n  sparse: 0.4\n":        `:2:3: bad file of overrides: unknown field "sparse"`,
-		"- sparsity: x\n":                      `:1:13: bad file of overrides: found string; want a number`,
-		"a: b\n":                               ":1:2: ",
-		"- roles: [down\n":                     ":1:10: ",
-		"- roles: down\n":                      ":1:10: ",
-		"- dense: true\n  dense: false\n":      `:2:3: bad file of overrides: mapping key "dense" already defined`,
-		"- pattern: 4:2\n":                     ": bad file of overrides: bad pruning options: pattern 4:2",
-		"- blocks: [99999999999999999999]":     "",
-		"!!set {a}":                            "a tag (!!)",
+		"- roles: [q]\n  sparse: 0.4\n":    `:2:3: bad file of overrides: unknown field "sparse"`,
+		"- sparsity: x\n":                  `:1:13: bad file of overrides: found string; want a number`,
+		"a: b\n":                           ":1:2: ",
+		"- roles: [down\n":                 ":1:10: ",
+		"- roles: down\n":                  ":1:10: ",
+		"- dense: true\n  dense: false\n":  `:2:3: bad file of overrides: mapping key "dense" already defined`,
+		"- pattern: 4:2\n":                 ": bad file of overrides: bad pruning options: pattern 4:2",
+		"- blocks: [99999999999999999999]": "",
+		"!!set {a}":                        "a tag (!!)",
+		"- dense: true\n  blocks: [0]\n---\n- dense: true\n  blocks: [1]\n": "line 3 begins another document",
+		"- dense: true\n  blocks: [0]\n---\n":                               "line 3 begins another document",
+		"---\n---\n- dense: true\n  blocks: [0]\n":                          "want a list of overrides",
+		"- dense: true\n  blocks: [0]\n...\n- dense: true\n":                "",
 		"":                                     "want a list of overrides",
 		"[]":                                   "want a list of overrides",
 		"# nothing":                            "want a list of overrides",
