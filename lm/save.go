@@ -1,7 +1,6 @@
 package lm
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +67,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 		if _, ok := dtypes[o.DType]; !ok {
 			return nil, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, o.DType)
 		}
-		so.Config = func(text []byte) []byte { return renameDType(text, o.DType) }
+		so.Config = func(text []byte) []byte { return stage.RenameDType(text, o.DType) }
 	}
 	var err error
 	if s.folder, err = stage.Open(dir, s.plan(), so); err != nil {
@@ -318,39 +317,4 @@ func (s *Saver) convert(name string, stored safetensors.Info, want safetensors.D
 		}
 	}
 	return nil
-}
-
-// renameDType changes the values of dtype and torch_dtype in a configuration and nothing else.
-func renameDType(text []byte, t safetensors.DType) []byte {
-	name := map[safetensors.DType]string{
-		safetensors.F32: `"float32"`, safetensors.BF16: `"bfloat16"`, safetensors.F16: `"float16"`, safetensors.F64: `"float64"`,
-	}[t]
-	d := json.NewDecoder(bytes.NewReader(text))
-	depth, key := 0, ""
-	var out []byte
-	copied := 0
-	for expectKey := true; ; {
-		start := int(d.InputOffset())
-		token, err := d.Token()
-		if err != nil {
-			return append(out, text[copied:]...)
-		}
-		end := int(d.InputOffset())
-		switch v := token.(type) {
-		case json.Delim:
-			depth += map[json.Delim]int{'{': 1, '[': 1, '}': -1, ']': -1}[v]
-			expectKey = depth == 1
-			continue
-		case string:
-			if depth == 1 && !expectKey && (key == "dtype" || key == "torch_dtype") {
-				at := start + bytes.IndexByte(text[start:end], '"')
-				out = append(append(out, text[copied:at]...), name...)
-				copied = end
-			}
-			key = v
-		}
-		if depth == 1 {
-			expectKey = !expectKey
-		}
-	}
 }
