@@ -1,0 +1,159 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The ways in which a queue fails. Test with errors.Is.
+var (
+	ErrConnect = errors.New("no connection to the cluster")
+	ErrRefused = errors.New("work refused") // by a worker that can't do it as the coordinator would
+	ErrOffer   = errors.New("unusable offer")
+	ErrItem    = errors.New("unusable item")
+)
+
+// Waiting times. They decide how soon something is noticed, never what comes out.
+const (
+	connectTime = 10 * time.Second       // for the first connection
+	askTime     = 2 * time.Second        // for one answer of the server
+	retryTime   = 250 * time.Millisecond // between two tries while the server does not answer
+	sweepTime   = 3 * time.Second        // between two looks for results that no message announced
+	fetchTime   = 1 * time.Second        // that a worker waits for an item before it looks at other queues
+)
+
+// offersBucket is the key-value store that lists the offers.
+const offersBucket = "compress_offers"
+
+// Events tells what happens to a connection; nil functions are off. They may be called from several goroutines at once.
+type Events struct {
+	Lost    func(err error)             // the server does not answer; whoever needs it waits
+	Back    func()                      // and is back
+	Joined  func(worker string)         // a worker has begun to serve an offer of this connection
+	Refused func(worker, reason string) // a worker won't serve it
+}
+
+// Options of a connection.
+type Options struct {
+	URL    string  // nats://host:port of a cluster, several separated by commas; or
+	Server *Server // the server inside this process
+	Name   string  // who this is, in results and events
+	Events Events
+}
+
+// Conn is a connection to a server or cluster. It is restored by itself, for as long as it takes.
+type Conn struct {
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	name   string
+	events Events
+
+	mu   sync.Mutex
+	lost bool
+}
+
+// Connect makes the first connection, which has to succeed within some seconds. The error wraps [ErrConnect].
+func Connect(ctx context.Context, o Options) (*Conn, error) {
+	c := &Conn{name: o.Name, events: o.Events}
+	opts := []nats.Option{
+		nats.Name(o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(retryTime), nats.ReconnectBufSize(-1), nats.Timeout(connectTime), nats.PingInterval(askTime),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.setLost(true, err) }),
+		nats.ReconnectHandler(func(*nats.Conn) { c.setLost(false, nil) }),
+	}
+	where := o.URL
+	if o.Server != nil {
+		opts, where = append(opts, nats.InProcessServer(o.Server.nats)), "the server inside the program"
+	}
+	var err error
+	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", where, ErrConnect, err)
+	}
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(askTime)); err == nil {
+		_, err = c.js.AccountInfo(ctx)
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("%s: %w: JetStream does not answer: %w", where, ErrConnect, err)
+	}
+	return c, nil
+}
+
+// Close ends the connection.
+func (c *Conn) Close() {
+	c.nc.SetDisconnectErrHandler(nil)
+	c.nc.Close()
+}
+
+// setLost tells about a connection that is lost or back, once.
+func (c *Conn) setLost(lost bool, err error) {
+	c.mu.Lock()
+	was := c.lost
+	c.lost = lost
+	c.mu.Unlock()
+	switch {
+	case lost && !was && c.events.Lost != nil:
+		c.events.Lost(err)
+	case !lost && was && c.events.Back != nil:
+		c.events.Back()
+	}
+}
+
+// persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it.
+func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) error {
+	for {
+		ask, cancel := context.WithTimeout(ctx, askTime)
+		err := f(ask)
+		cancel()
+		if err == nil || ctx.Err() != nil || !silent(err) {
+			if err == nil {
+				c.setLost(false, nil)
+			}
+			return errors.Join(err, ctx.Err())
+		}
+		c.setLost(true, err)
+		if err := pause(ctx, retryTime); err != nil {
+			return err
+		}
+	}
+}
+
+// silent tells whether an error means that the server could not be asked, or could not do its part at the moment.
+func silent(err error) bool {
+	for _, e := range []error{
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
+		nats.ErrNoServers, nats.ErrStaleConnection, jetstream.ErrNoStreamResponse, jetstream.ErrJetStreamNotEnabled,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	var api jetstream.JetStreamError
+	return errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 503
+}
+
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// offers opens the list of offers, making it if it isn't there.
+func (c *Conn) offers(ctx context.Context) (jetstream.KeyValue, error) {
+	kv, err := c.js.KeyValue(ctx, offersBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: offersBucket, Description: "work that workers of compress can join"})
+	}
+	return kv, err
+}

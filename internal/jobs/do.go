@@ -1,0 +1,194 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Item is a piece of work.
+type Item struct {
+	ID   string // letters, digits, - and _, at most 64; equal identifiers are the same work
+	Data []byte
+}
+
+// Result is what a worker made of an item.
+type Result struct {
+	ID      string  `json:"id"`
+	Data    []byte  `json:"data"`
+	Failure string  `json:"failure,omitempty"` // what the handler's error says; "" if there was none
+	Worker  string  `json:"worker"`
+	Attempt int     `json:"attempt"` // how often the item had been handed out by then
+	Seconds float64 `json:"seconds"` // that the handler took
+}
+
+// Do hands over items and waits for the results, which come in the order of the items. done, which may be nil, is called for
+// each as it arrives. Results that an earlier run of the same offer left are taken. While the server does not answer, Do
+// waits. Failures of handlers are part of the results; the errors of Do are those of ctx, of the server, and [ErrItem].
+func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Result, error) {
+	d := &doing{q: q, items: items, done: done, found: map[string]Result{}, arrived: make(chan struct{}, 1)}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) { d.take(m.Data) })
+	if err != nil {
+		return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for {
+		missing, err := d.sweep(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
+		}
+		if missing == 0 {
+			return d.results(), nil
+		}
+		wait, cancel := context.WithTimeout(ctx, sweepTime)
+		for missing > 0 && wait.Err() == nil {
+			select {
+			case <-d.arrived:
+				missing = d.missing()
+			case <-wait.Done():
+			}
+		}
+		cancel()
+	}
+}
+
+// doing is one call of Do.
+type doing struct {
+	q     *Queue
+	items []Item
+	done  func(Result)
+
+	mu      sync.Mutex
+	found   map[string]Result
+	wanted  map[string]bool
+	arrived chan struct{}
+}
+
+func (d *doing) check() error {
+	d.wanted = map[string]bool{}
+	limit := d.q.c.nc.MaxPayload() - 4096
+	for _, it := range d.items {
+		switch {
+		case !names.MatchString(it.ID):
+			return fmt.Errorf("%w: identifier %q; want letters, digits, - and _", ErrItem, it.ID)
+		case d.wanted[it.ID]:
+			return fmt.Errorf("%w: identifier %s is there twice", ErrItem, it.ID)
+		case int64(len(it.Data)) > limit:
+			return fmt.Errorf("%w: %s has %d bytes; the server takes %d", ErrItem, it.ID, len(it.Data), limit)
+		}
+		d.wanted[it.ID] = true
+	}
+	return nil
+}
+
+// take keeps the first result of an item that is waited for.
+func (d *doing) take(text []byte) {
+	var r Result
+	if json.Unmarshal(text, &r) != nil {
+		return // not from a worker of ours
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, twice := d.found[r.ID]; twice || !d.wanted[r.ID] {
+		return
+	}
+	if d.found[r.ID] = r; d.done != nil {
+		d.done(r)
+	}
+	select {
+	case d.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (d *doing) has(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.found[id]
+	return ok
+}
+
+func (d *doing) missing() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.items) - len(d.found)
+}
+
+func (d *doing) results() []Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]Result, len(d.items))
+	for i, it := range d.items {
+		list[i] = d.found[it.ID]
+	}
+	return list
+}
+
+// sweep looks for the results that are missing and hands over the items that the queue does not hold.
+func (d *doing) sweep(ctx context.Context) (missing int, err error) {
+	for _, it := range d.items {
+		if d.has(it.ID) {
+			continue
+		}
+		if err := d.q.c.persist(ctx, func(ctx context.Context) error { return d.settle(ctx, it) }); err != nil {
+			return 0, err
+		}
+	}
+	return d.missing(), nil
+}
+
+// settle finds the result of an item or makes sure that the item is in the queue.
+func (d *doing) settle(ctx context.Context, it Item) error {
+	text, err := d.q.stored(ctx, it.ID)
+	if err != nil || text != nil {
+		if text != nil {
+			d.take(text)
+		}
+		return err
+	}
+	_, err = d.q.c.js.Publish(ctx, d.q.offer.work()+"."+it.ID, it.Data)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // the storage is gone
+		if err := d.q.ensure(ctx); err != nil {
+			return err
+		}
+		_, err = d.q.c.js.Publish(ctx, d.q.offer.work()+"."+it.ID, it.Data)
+	}
+	if present(err) {
+		return nil
+	}
+	return err
+}
+
+// stored gives the result of an item, nil if there is none.
+func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
+	stream, err := q.c.js.Stream(ctx, q.offer.stream("done"))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, q.ensure(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, q.offer.done()+"."+id)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.Data, nil
+}
+
+// present tells whether a message was not stored because one with its subject is there.
+func present(err error) bool {
+	var api jetstream.JetStreamError
+	return errors.As(err, &api) && api.APIError() != nil && strings.Contains(api.APIError().Description, "maximum messages per subject exceeded")
+}

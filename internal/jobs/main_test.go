@@ -1,0 +1,69 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// TestMain makes the test program a worker where the environment says so.
+func TestMain(m *testing.M) {
+	if url := os.Getenv("JOBS_TEST_WORKER"); url != "" {
+		if err := workerProcess(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// workerProcess serves offers of kind "square" until it is killed.
+func workerProcess(url string) error {
+	ctx := context.Background()
+	c, err := Connect(ctx, Options{URL: url, Name: strconv.Itoa(os.Getpid())})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Join(ctx, 2, func(_ context.Context, o Offer, spec []byte) (Handler, func(), error) {
+		if o.Contract != os.Getenv("JOBS_TEST_CONTRACT") {
+			return nil, nil, fmt.Errorf("%w: contract %s", ErrRefused, o.Contract)
+		}
+		return func(_ context.Context, it Item) ([]byte, error) {
+			if it.ID == "deadly" {
+				return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+			// Some items kill the first worker that begins them.
+			n, err := strconv.Atoi(string(it.Data))
+			if mark := filepath.Join(string(spec), it.ID); err == nil && n%7 == 3 {
+				if f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+					f.Close()
+					return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				}
+			}
+			return square(it)
+		}, nil, nil
+	})
+}
+
+// square is the work of the tests.
+func square(it Item) ([]byte, error) {
+	n, err := strconv.Atoi(string(it.Data))
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strconv.Itoa(n * n)), nil
+}
+
+func squares(n int) []Item {
+	var items []Item
+	for i := range n {
+		items = append(items, Item{ID: fmt.Sprintf("n%d", i), Data: []byte(strconv.Itoa(i))})
+	}
+	return items
+}
