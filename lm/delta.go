@@ -49,6 +49,9 @@ func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
 	return func() { m.detach(d, chosen) }, nil
 }
 
+// Precision is that of the model's matrix products.
+func (m *Model) Precision() kernels.Precision { return m.opts.Precision }
+
 // detach takes the latest attachment of d off the linears.
 func (m *Model) detach(d Delta, chosen []linear) {
 	for _, l := range chosen {

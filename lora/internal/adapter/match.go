@@ -79,7 +79,9 @@ func (c *Config) inWhole(path string) bool {
 func (m Match) compile(key string) (func(Module) (string, bool), error) {
 	switch {
 	case m.All:
-		return func(mod Module) (string, bool) { return "", mod.Linear() || mod.Role == arch.EmbedIn || mod.Role == arch.EmbedOut }, nil
+		return func(mod Module) (string, bool) {
+			return "", mod.Linear() || mod.Role == arch.EmbedIn || mod.Role == arch.EmbedOut
+		}, nil
 	case m.Regex != "":
 		re, err := compile(key, `\A(?:`+m.Regex+`)\z`)
 		if err != nil {

@@ -1,0 +1,253 @@
+package delta
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+)
+
+// direction is what DoRA (Liu et al., arXiv 2402.09353) knows about a module: W' = diag(m/n)·(W + s·B·A), n the norms of
+// the rows of W + s·B·A, which the gradient takes as constants.
+type direction struct {
+	squares []float64 // of the rows of W
+	norm    []float32 // n
+	gain    []float32 // m/n
+	bias    []float32 // of the base; nil: none
+}
+
+// norms computes n from ‖W‖² + 2·W·(sBA) + ‖sBA‖², with all sums in float64. bt is the transposed B on the host.
+func (r *Runtime) norms(m *module, bt kernels.Mat) error {
+	d := m.dora
+	if d.squares == nil {
+		if err := r.startDirection(m); err != nil {
+			return err
+		}
+	}
+	wa, err := r.weightTimes(m) // [out, r]: W·(sA)ᵀ
+	if err != nil {
+		return err
+	}
+	a := make([][]float32, m.low.Rank)
+	gram := make([]float64, m.low.Rank*m.low.Rank)
+	ha, err := r.hostFactor(m)
+	if err != nil {
+		return err
+	}
+	for i := range a {
+		a[i] = ha.RowF32(i)
+		for j := range i + 1 {
+			s := 0.0
+			for k, v := range a[i] {
+				s += float64(v) * float64(a[j][k])
+			}
+			gram[i*len(a)+j], gram[j*len(a)+i] = s, s
+		}
+	}
+	for o := range d.norm {
+		sum := d.squares[o]
+		for i := range a {
+			b := float64(bt.RowF32(i)[o])
+			sum += 2 * b * wa[o*len(a)+i]
+			for j := range a {
+				sum += b * float64(bt.RowF32(j)[o]) * gram[i*len(a)+j]
+			}
+		}
+		d.norm[o] = float32(math.Sqrt(max(sum, 0)))
+		if d.norm[o] == 0 {
+			return fmt.Errorf("%w: output %d of the adapted matrix is all zero, DoRA cannot scale it", adapter.ErrUnsupported, o)
+		}
+		d.gain[o] = m.low.Magnitude.Data()[o] / d.norm[o]
+	}
+	return nil
+}
+
+func (r *Runtime) startDirection(m *module) error {
+	d := m.dora
+	d.squares, d.norm, d.gain = make([]float64, m.lin.Out), make([]float32, m.lin.Out), make([]float32, m.lin.Out)
+	err := r.weightRows(m, func(i int, row []float32) {
+		for j, v := range row {
+			if m.lin.Transposed {
+				d.squares[j] += float64(v) * float64(v)
+			} else {
+				d.squares[i] += float64(v) * float64(v)
+			}
+		}
+	})
+	if err != nil || m.low.Module.Bias == "" {
+		return err
+	}
+	b, err := r.m.Param(m.low.Module.Bias)
+	if err != nil {
+		return err
+	}
+	h, err := r.toHost(b)
+	if err == nil {
+		d.bias = append([]float32(nil), h.RowF32(0)...)
+	}
+	return err
+}
+
+// weightTimes is W·(sA)ᵀ, [out, rank] row by row, in float64.
+func (r *Runtime) weightTimes(m *module) ([]float64, error) {
+	a, err := r.hostFactor(m)
+	if err != nil {
+		return nil, err
+	}
+	n := m.low.Rank
+	dst := make([]float64, m.lin.Out*n)
+	err = r.weightRows(m, func(i int, row []float32) {
+		for k := range n {
+			f := a.RowF32(k)
+			if m.lin.Transposed {
+				c := float64(f[i])
+				for o, v := range row {
+					dst[o*n+k] += c * float64(v)
+				}
+				continue
+			}
+			s := 0.0
+			for j, v := range row {
+				s += float64(v) * float64(f[j])
+			}
+			dst[i*n+k] = s
+		}
+	})
+	return dst, err
+}
+
+// hostFactor is the scaled A, as it was assembled.
+func (r *Runtime) hostFactor(m *module) (kernels.Mat, error) { return r.toHost(m.a) }
+
+// toHost widens a matrix to F32 in host memory: a copy unless it is there already.
+func (r *Runtime) toHost(x kernels.Mat) (kernels.Mat, error) {
+	if r.host && x.DType() == kernels.F32 {
+		return x, nil
+	}
+	buf, err := r.dev.Alloc(kernels.F32, x.Len())
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	wide := kernels.MatOf(buf, x.Rows, x.Cols)
+	r.ops.Convert(wide, x)
+	if r.host {
+		return wide, nil
+	}
+	defer buf.Free()
+	h := kernels.MatOf(kernels.NewHost(kernels.F32, x.Len()), x.Rows, x.Cols)
+	return h, r.dev.Download(h.Buf.Bytes(), buf, 0)
+}
+
+// weightRows calls f with every stored row of the base's matrix.
+func (r *Runtime) weightRows(m *module, f func(i int, row []float32)) error {
+	w, err := r.m.Param(m.lin.Name)
+	if err != nil {
+		return err
+	}
+	const some = 256
+	for lo := 0; lo < w.Rows; lo += some {
+		h, err := r.toHost(w.RowRange(lo, min(lo+some, w.Rows)))
+		if err != nil {
+			return err
+		}
+		for i := range h.Rows {
+			f(lo+i, h.RowF32(i))
+		}
+	}
+	return nil
+}
+
+// forwardDirection turns y = Wx + b into diag(m/n)·(Wx + sBAx) + b.
+func (r *Runtime) forwardDirection(_ *workspace, m *module, t, y kernels.Mat) error {
+	d := m.dora
+	if d.bias != nil {
+		if err := r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) { addRow(to, d.bias, -1) }); err != nil {
+			return err
+		}
+	}
+	r.ops.MatMulNN(y, t, m.bt, kernels.MatMul{Precision: r.m.Precision(), Accumulate: true})
+	return r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) {
+		for o, g := range d.gain {
+			to[o] *= g
+		}
+		addRow(to, d.bias, 1)
+	})
+}
+
+// backwardDirection gives the gradient of Wx + sBAx, adds to that of the magnitudes, and to dx what W·x has more than the
+// base alone.
+func (r *Runtime) backwardDirection(w *workspace, m *module, x, dy, dx kernels.Mat) (kernels.Mat, error) {
+	d := m.dora
+	weight, err := r.m.Param(m.lin.Name)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	if r.train {
+		if err := r.magnitudeGradient(w, m, weight, x, dy); err != nil {
+			return kernels.Mat{}, err
+		}
+	}
+	dz, err := w.mat(wDZ, dy.Rows, dy.Cols)
+	if err != nil {
+		return dz, err
+	}
+	more, err := w.mat(wZ, dy.Rows, dy.Cols)
+	if err != nil {
+		return dz, err
+	}
+	if err := r.edit(dz, dy, func(_ int, to, from []float32) {
+		for o, g := range d.gain {
+			to[o] = from[o] * g
+		}
+	}); err != nil {
+		return dz, err
+	}
+	r.ops.Add(more, dz, dy, -1)
+	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true}
+	if m.lin.Transposed {
+		r.ops.MatMulNT(dx, more, weight, o)
+	} else {
+		r.ops.MatMulNN(dx, more, weight, o)
+	}
+	return dz, nil
+}
+
+// magnitudeGradient adds Σ dy·(Wx + sBAx)/n.
+func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kernels.Mat) error {
+	z, err := w.mat(wZ, dy.Rows, dy.Cols)
+	if err != nil {
+		return err
+	}
+	o := kernels.MatMul{Precision: r.m.Precision()}
+	if m.lin.Transposed {
+		r.ops.MatMulNN(z, x, weight, o)
+	} else {
+		r.ops.MatMulNT(z, x, weight, o)
+	}
+	o.Accumulate = true
+	r.ops.MatMulNN(z, kernels.MatOf(m.t, x.Rows, m.low.Rank), m.bt, o)
+	if err := r.edit(z, dy, func(_ int, to, from []float32) {
+		for i, v := range from {
+			to[i] *= v
+		}
+	}); err != nil {
+		return err
+	}
+	sum, err := r.columnSums(w, z)
+	if err != nil {
+		return err
+	}
+	g := m.low.Magnitude.Grad.RowF32(0)
+	for i, v := range sum {
+		g[i] += v / m.dora.norm[i]
+	}
+	return nil
+}
+
+// addRow adds a vector, which may be absent, to a row.
+func addRow(to, v []float32, sign float32) {
+	for i, b := range v {
+		to[i] += sign * b
+	}
+}

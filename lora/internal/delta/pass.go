@@ -1,0 +1,181 @@
+package delta
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+)
+
+// Forward implements [lm.Delta]: y += scale·B·A·x, and what DoRA makes of that.
+func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
+	m, ok := r.modules[l.Name]
+	if !ok {
+		return fmt.Errorf("%s: adapter was detached", l.Name)
+	}
+	w := r.work()
+	defer r.spare.Put(w)
+	t, err := r.narrowed(w, m, x.Rows)
+	if err != nil {
+		return err
+	}
+	in, err := r.dropped(w, m, x)
+	if err != nil {
+		return err
+	}
+	p := r.m.Precision()
+	r.ops.MatMulNT(t, in, m.a, kernels.MatMul{Precision: p})
+	if m.dora != nil {
+		return r.forwardDirection(w, m, t, y)
+	}
+	r.ops.MatMulNN(y, t, m.bt, kernels.MatMul{Precision: p, Accumulate: true, Bias: m.bias})
+	return nil
+}
+
+// narrowed is where x·aᵀ goes: in training it is kept for the way back.
+func (r *Runtime) narrowed(w *workspace, m *module, rows int) (kernels.Mat, error) {
+	if !r.train {
+		return w.mat(wT, rows, m.low.Rank)
+	}
+	if err := grow(r.dev, &m.t, rows*m.low.Rank); err != nil {
+		return kernels.Mat{}, err
+	}
+	return kernels.MatOf(m.t, rows, m.low.Rank), nil
+}
+
+// dropped is x, or what dropout leaves of it.
+func (r *Runtime) dropped(w *workspace, m *module, x kernels.Mat) (kernels.Mat, error) {
+	if !r.dropping {
+		return x, nil
+	}
+	d, err := w.mat(wX, x.Rows, x.Cols)
+	if err != nil {
+		return d, err
+	}
+	return d, r.drop(m, d, x)
+}
+
+// drop writes x after the module's mask to dst, which may be x.
+func (r *Runtime) drop(m *module, dst, x kernels.Mat) error {
+	key, width := r.mask.With(uint64(m.key)), uint64(x.Cols+3)/4*4
+	return r.edit(dst, x, func(i int, to, from []float32) {
+		key.Dropout(to, from, uint64(i)*width, r.a.Config.Dropout)
+	})
+}
+
+// Backward implements [lm.Delta].
+func (r *Runtime) Backward(l lm.Linear, x, dy, dx kernels.Mat) error {
+	m, ok := r.modules[l.Name]
+	if !ok {
+		return fmt.Errorf("%s: adapter was detached", l.Name)
+	}
+	w := r.work()
+	defer r.spare.Put(w)
+	dz := dy
+	if m.dora != nil {
+		var err error
+		if dz, err = r.backwardDirection(w, m, x, dy, dx); err != nil {
+			return err
+		}
+	}
+	o := kernels.MatMul{Precision: r.m.Precision()}
+	dt, err := w.mat(wDT, x.Rows, m.low.Rank)
+	if err != nil {
+		return err
+	}
+	r.ops.MatMulNT(dt, dz, m.bt, o)
+	if r.train {
+		if err := r.gradients(w, m, x, dz, dt); err != nil {
+			return err
+		}
+	}
+	return r.inputGradient(w, m, dt, dx)
+}
+
+// inputGradient adds the gradient that reaches x through the factors.
+func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) error {
+	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true}
+	if !r.dropping {
+		r.ops.MatMulNN(dx, dt, m.a, o)
+		return nil
+	}
+	d, err := w.mat(wDX, dx.Rows, dx.Cols)
+	if err != nil {
+		return err
+	}
+	o.Accumulate = false
+	r.ops.MatMulNN(d, dt, m.a, o)
+	if err := r.drop(m, d, d); err != nil {
+		return err
+	}
+	r.ops.Add(dx, dx, d, 1)
+	return nil
+}
+
+// gradients adds to those of the parameters.
+func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) error {
+	t := kernels.MatOf(m.t, x.Rows, m.low.Rank)
+	in, err := r.dropped(w, m, x)
+	if err != nil {
+		return err
+	}
+	da, err := w.mat(wDA, m.low.Rank, x.Cols)
+	if err != nil {
+		return err
+	}
+	dbt, err := w.mat(wDB, m.low.Rank, dz.Cols)
+	if err != nil {
+		return err
+	}
+	r.ops.MatMulTN(da, dt, in, kernels.MatMul{})
+	r.ops.MatMulTN(dbt, t, dz, kernels.MatMul{})
+	if r.host {
+		scale(da, m.low.Scale)
+		m.low.Scatter(da, dbt)
+		return r.biasGradient(w, m, dz)
+	}
+	ha, err := r.fetch(w, 0, da)
+	if err != nil {
+		return err
+	}
+	hb, err := r.fetch(w, 1, dbt)
+	if err != nil {
+		return err
+	}
+	scale(ha, m.low.Scale)
+	m.low.Scatter(ha, hb)
+	return r.biasGradient(w, m, dz)
+}
+
+// biasGradient adds to the gradient of the bias beside B.
+func (r *Runtime) biasGradient(w *workspace, m *module, dz kernels.Mat) error {
+	if m.low.Bias == nil {
+		return nil
+	}
+	sum, err := r.columnSums(w, dz)
+	if err != nil {
+		return err
+	}
+	g := m.low.Bias.Grad.RowF32(0)
+	for i, v := range sum {
+		g[i] += float32(m.low.Scale) * v
+	}
+	return nil
+}
+
+// columnSums adds the rows of x up.
+func (r *Runtime) columnSums(w *workspace, x kernels.Mat) ([]float32, error) {
+	acc, err := w.mat(wRow, 1, x.Cols)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.edit(acc, kernels.Mat{}, func(_ int, to, _ []float32) { clear(to) }); err != nil {
+		return nil, err
+	}
+	r.ops.ColSum(acc, x)
+	h, err := r.fetch(w, 0, acc)
+	if err != nil {
+		return nil, err
+	}
+	return h.RowF32(0), nil
+}

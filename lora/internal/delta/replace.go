@@ -1,0 +1,206 @@
+package delta
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+)
+
+// replaced is a tensor of the model that the adapter changes in place.
+type replaced struct {
+	r       *Runtime
+	tensor  string
+	value   kernels.Mat                 // the model's own, changed
+	before  []byte                      // what it was
+	compute func(dst kernels.Mat) error // writes the changed value, F32 in host memory, over the base's
+	learn   func(g kernels.Mat) error   // adds to the parameters' gradients
+}
+
+// replace prepares a change of a tensor.
+func (r *Runtime) replace(tensor string) (*replaced, error) {
+	for _, c := range r.copies {
+		if c.tensor == tensor {
+			return nil, fmt.Errorf("%w: two changes of %s", adapter.ErrUnsupported, tensor)
+		}
+	}
+	v, err := r.m.MutableParam(tensor)
+	if err != nil {
+		return nil, err
+	}
+	c := &replaced{r: r, tensor: tensor, value: v, before: make([]byte, v.Len()*v.DType().Size())}
+	if err := r.dev.Download(c.before, v.Buf, v.Off); err != nil {
+		return nil, err
+	}
+	r.copies = append(r.copies, c)
+	return c, nil
+}
+
+// update writes the changed value into the model.
+func (c *replaced) update() error {
+	h, err := c.base()
+	if err != nil {
+		return err
+	}
+	if err := c.compute(h); err != nil {
+		return err
+	}
+	return c.write(h)
+}
+
+// base is the tensor as it was, F32 in host memory, a copy.
+func (c *replaced) base() (kernels.Mat, error) {
+	buf, err := kernels.Wrap(c.value.DType(), c.before)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	h := kernels.MatOf(kernels.NewHost(kernels.F32, c.value.Len()), c.value.Rows, c.value.Cols)
+	widen(h, kernels.MatOf(buf, c.value.Rows, c.value.Cols))
+	return h, nil
+}
+
+// write puts host numbers into the model.
+func (c *replaced) write(h kernels.Mat) error {
+	v, r := c.value, c.r
+	if r.host {
+		r.ops.Convert(v, h)
+		v.Buf.Changed()
+		return nil
+	}
+	buf, err := r.dev.Alloc(kernels.F32, h.Len())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	if err := r.dev.Upload(buf, 0, h.Buf.Bytes()); err != nil {
+		return err
+	}
+	r.ops.Convert(v, kernels.MatOf(buf, v.Rows, v.Cols))
+	return r.ops.Sync()
+}
+
+// restore puts the old value back.
+func (c *replaced) restore() {
+	if c.r.dev.Upload(c.value.Buf, c.value.Off, c.before) == nil {
+		c.value.Buf.Changed()
+	}
+}
+
+// Wants reports whether the gradient of a tensor of the base is needed, for lm.BackwardOptions.
+func (r *Runtime) Wants(tensor string) bool {
+	for _, c := range r.copies {
+		if c.tensor == tensor && c.learn != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Learn takes the gradient of a tensor of the base, for lm.Hooks.
+func (r *Runtime) Learn(tensor string, g kernels.Mat) error {
+	for _, c := range r.copies {
+		if c.tensor == tensor && c.learn != nil {
+			h, err := r.toHost(g)
+			if err != nil {
+				return err
+			}
+			return c.learn(h)
+		}
+	}
+	return nil
+}
+
+// replaceWhole lets a trained copy stand for a tensor.
+func (r *Runtime) replaceWhole(w *adapter.Whole) error {
+	if r.tied(w.Tensor) && !w.Frozen {
+		return fmt.Errorf("%w: %s of a model whose head is the token table; fold the adapter into a checkpoint of its own", adapter.ErrUnsupported, w.Key)
+	}
+	if w.Frozen {
+		return nil // the base's own, saved along
+	}
+	c, err := r.replace(w.Tensor)
+	if err != nil {
+		return err
+	}
+	if c.value.Rows != w.Value.Value.Rows || c.value.Cols != w.Value.Value.Cols {
+		return fmt.Errorf("%w: %s is [%d, %d], the adapter's [%d, %d]", adapter.ErrBase, w.Tensor, c.value.Rows, c.value.Cols, w.Value.Value.Rows, w.Value.Value.Cols)
+	}
+	c.compute = func(dst kernels.Mat) error {
+		copy(dst.Buf.F32(), w.Value.Data())
+		return nil
+	}
+	c.learn = func(g kernels.Mat) error {
+		add(w.Value.Grad, g)
+		return nil
+	}
+	return nil
+}
+
+// replaceRows lets trained rows stand for those of a token table, in both its uses.
+func (r *Runtime) replaceRows(rows *adapter.Rows) error {
+	c, err := r.replace(rows.Module.Tensor)
+	if err != nil {
+		return err
+	}
+	for _, id := range rows.IDs {
+		if id < 0 || int(id) >= c.value.Rows {
+			return fmt.Errorf("%w: token %d; %s has %d rows", adapter.ErrBase, id, c.tensor, c.value.Rows)
+		}
+	}
+	c.compute = func(dst kernels.Mat) error {
+		for i, id := range rows.IDs {
+			copy(dst.RowF32(int(id)), rows.Value.Value.RowF32(i))
+		}
+		return nil
+	}
+	c.learn = func(g kernels.Mat) error {
+		for i, id := range rows.IDs {
+			addRow(rows.Value.Grad.RowF32(i), g.RowF32(int(id)), 1)
+		}
+		return nil
+	}
+	return nil
+}
+
+// tied reports whether a tensor is a token table that is the head, too.
+func (r *Runtime) tied(tensor string) bool {
+	modules, err := adapter.ModulesOf(r.m)
+	if err != nil {
+		return false
+	}
+	for _, m := range modules {
+		if m.Tied && m.Tensor == tensor {
+			return true
+		}
+	}
+	return false
+}
+
+// replaceLow changes a matrix outside of the blocks by its low-rank change.
+func (r *Runtime) replaceLow(l *adapter.Low) error {
+	if l.Module.Block >= 0 {
+		return fmt.Errorf("%w: %s: %s is no matrix of the model's blocks", adapter.ErrBase, l.Module.Path, l.Module.Tensor)
+	}
+	if r.tied(l.Module.Tensor) {
+		return fmt.Errorf("%w: %s of a model whose head is the token table; fold the adapter into a checkpoint of its own", adapter.ErrUnsupported, l.Module.Path)
+	}
+	if l.Bias != nil {
+		return fmt.Errorf("%w: %s: a trained bias outside of the blocks", adapter.ErrUnsupported, l.Module.Path)
+	}
+	c, err := r.replace(l.Module.Tensor)
+	if err != nil {
+		return err
+	}
+	w := &outside{r: r, low: l, turned: l.Module.Table || l.Module.Transposed}
+	if rows, cols := w.shape(); rows != c.value.Rows || cols != c.value.Cols {
+		return fmt.Errorf("%w: %s is [%d, %d], the adapter expects [%d, %d]", adapter.ErrBase, c.tensor, c.value.Rows, c.value.Cols, rows, cols)
+	}
+	c.compute, c.learn = w.compute, w.learn
+	return nil
+}
+
+func add(dst, x kernels.Mat) {
+	for i := range x.Rows {
+		addRow(dst.RowF32(i), x.RowF32(i), 1)
+	}
+}
