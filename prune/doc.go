@@ -3,7 +3,7 @@
 // [Model] walks over the blocks once, in order. For each block it measures what flows into its matrices (if the options
 // want to know), ranks the weights by a [Metric], chooses which go by [Pattern], [Group], [Allocation] and [Override], zeroes
 // them, lets an [Update] make up for them, and runs the pruned block to get the inputs of the next one. Embeddings, the output
-// head, norms, biases and the routers of mixtures are left alone. [Compare] does so in several ways and measures each.
+// head, norms, biases and the routers of mixtures are left alone.
 //
 // # Metrics
 //

@@ -75,7 +75,7 @@ func wandaScore(in Inputs) (kernels.Score, error) {
 	col := make([]float32, len(in.SumSquares))
 	for j, s := range in.SumSquares {
 		if col[j] = root(s); math.IsInf(float64(col[j]), 0) {
-			return kernels.Score{X: in.W}, fmt.Errorf("%s: input %d: %w: the mean square %g exceeds single precision", in.Name, j, ErrNonFinite, s)
+			return kernels.Score{X: in.W}, fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
 		}
 	}
 	return withColumns(in, col)
@@ -128,7 +128,7 @@ func MetricByName(name string) (Metric, error) {
 		}
 		return Formula(e)
 	}
-	if file, ok := strings.CutPrefix(name, TreePrefix); ok {
+	if file, ok := strings.CutPrefix(name, TreePrefix); ok && file != "" {
 		return treeFile(file)
 	}
 	return Metric{}, fmt.Errorf("metric %q: %w; known: %s, %sFORMULA, %sFILE.json",

@@ -97,7 +97,10 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	for l := range m.Blocks() {
 		w.report.Blocks = append(w.report.Blocks, Block{Index: l, Target: o.Sparsity})
 	}
-	return w, w.applyOverrides()
+	if err := w.applyOverrides(); err != nil {
+		return nil, err
+	}
+	return w, w.checkPatterns()
 }
 
 func checkCalibration(m *lm.Model, calib corpus.Windows, o Options) error {
@@ -354,7 +357,7 @@ func (w *walk) step(s Step) {
 
 // fail names the file and the tensor of a failure.
 func (w *walk) fail(name string, err error) error {
-	return fmt.Errorf("%s: %s: %w", filepath.Join(w.m.Path(), w.m.Source().ShardOf(name)), name, err)
+	return fmt.Errorf("%s: tensor %q: %w", filepath.Join(w.m.Path(), w.m.Source().ShardOf(name)), name, err)
 }
 
 func (w *walk) free() {

@@ -370,8 +370,11 @@ func TestModelRefuses(t *testing.T) {
 		{"no calibration", good, corpus.Windows{}, Options{Sparsity: .5}, ErrNoCalibration, "metric wanda"},
 		{"an empty window", good, empty, Options{Sparsity: .5}, ErrNoCalibration, "x.json: window 1"},
 		{"ids outside", good, corpus.New([][]int32{{1, 2}, {5, 61}}, "x.json"), Options{Sparsity: .5}, corpus.ErrVocabulary, "x.json: row 1, column 1"},
-		{"NaN", load(t, bad, 1, lm.Options{}), calib, Options{Metric: Magnitude(), Sparsity: .5}, ErrNonFinite, "model.safetensors: model.layers.1.mlp.up_proj.weight: element [1, 5]"},
+		{"NaN", load(t, bad, 1, lm.Options{}), calib, Options{Metric: Magnitude(), Sparsity: .5}, ErrNonFinite, `model.safetensors: tensor "model.layers.1.mlp.up_proj.weight": element [1, 5]`},
 		{"overflow", load(t, big, 1, lm.Options{}), calib, Options{Sparsity: .5}, ErrNonFinite, "block 0: "},
+		{"a pattern longer than the inputs", good, calib, Options{Pattern: Pattern{40, 41}}, ErrOptions, `model.safetensors: tensor "model.layers.0.self_attn.q_proj.weight": bad pruning options: pattern 40:41 is longer than its 32 inputs`},
+		{"one that is longer than some", good, calib, Options{Pattern: Pattern{1, 33}, Overrides: []Override{{Roles: []string{"down"}, Dense: true}}}, ErrOptions, "pattern 1:33 is longer than its 32 inputs"},
+		{"one of an override", good, calib, Options{Sparsity: .5, Overrides: []Override{{Roles: []string{"down"}, Pattern: &Pattern{1, 45}}}}, ErrOptions, `mlp.down_proj.weight": bad pruning options: pattern 1:45 is longer than its 44 inputs`},
 		{"custom metric", good, calib, Options{Sparsity: .5, Metric: nanMetric}, ErrNonFinite, "metric nan: the score of output 0, input 3"},
 	} {
 		_, err := Model(ctx, c.m, c.calib, c.o)

@@ -89,3 +89,16 @@ func (w *walk) applyOverrides() error {
 	}
 	return nil
 }
+
+// checkPatterns refuses a pattern that is longer than the inputs of a matrix it is for: the only group of a neuron would be a
+// short one, and lose another share than the pattern says, or everything.
+func (w *walk) checkPatterns() error {
+	for b := range w.m.Blocks() {
+		for _, l := range w.m.Linears(b) {
+			if p := w.plan(l).pattern; p.M > l.In {
+				return w.fail(l.Name, fmt.Errorf("%w: pattern %s is longer than its %d inputs", ErrOptions, p, l.In))
+			}
+		}
+	}
+	return nil
+}

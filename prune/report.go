@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -159,8 +160,19 @@ func (r *Report) close() {
 	if r.Total.Dead > 0 {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
-	if n := r.Total.Restored; n > 0 {
-		r.note("%d matrices were taken from an interrupted run; counts of experts without tokens cover the others", n)
+	r.noteRestored()
+}
+
+// noteRestored says what was not done again, and what is therefore not known of it.
+func (r *Report) noteRestored() {
+	switch n := r.Total.Restored; {
+	case n == 0:
+	case n == r.Total.Matrices:
+		r.note("nothing was left to do: all %d matrices are those of an earlier run", n)
+	case slices.ContainsFunc(r.Tensors, func(t Tensor) bool { return t.Expert >= 0 }):
+		r.note("%d of %d matrices were taken from an interrupted run; experts without tokens are counted among the others only", n, r.Total.Matrices)
+	default:
+		r.note("%d of %d matrices were taken from an interrupted run", n, r.Total.Matrices)
 	}
 }
 

@@ -71,7 +71,7 @@ func zeros32(dev kernels.Device, linears []lm.Linear) (map[string]kernels.Mat, e
 		}
 		buf, err := dev.Alloc(kernels.F32, rows*cols)
 		if err != nil {
-			return m, fmt.Errorf("%s: squares of gradients: %w", l.Name, err)
+			return m, fmt.Errorf("tensor %q: squares of gradients: %w", l.Name, err)
 		}
 		m[l.Name] = kernels.MatOf(buf, rows, cols)
 	}
@@ -278,7 +278,7 @@ func (j Job) blockGradients(ctx context.Context, l int, runs []*checkpoints, sum
 			break
 		}
 		if err := j.giveGradient(lin, acc[lin.Name], give); err != nil {
-			return fmt.Errorf("%s: %w", lin.Name, err)
+			return fmt.Errorf("tensor %q: %w", lin.Name, err)
 		}
 	}
 	if held, ok := sums.(*Held); ok && give != nil {

@@ -31,11 +31,11 @@ func (s *Set) Check(l lm.Linear) error {
 	info, ok := s.File.Info(name)
 	switch {
 	case !ok:
-		return fmt.Errorf("%s: no tensor %s: %w", s.File.Path(), name, ErrUnfit)
+		return fmt.Errorf("%s: no tensor %q: %w", s.File.Path(), name, ErrUnfit)
 	case len(info.Shape) != 2 || info.Shape[0] != int64(l.Out) || info.Shape[1] != int64(l.In):
-		return fmt.Errorf("%s: %s: %w: shape %v; want [%d %d], outputs and inputs of the matrix", s.File.Path(), name, ErrUnfit, info.Shape, l.Out, l.In)
+		return fmt.Errorf("%s: tensor %q: %w: shape %v; want [%d %d], outputs and inputs of the matrix", s.File.Path(), name, ErrUnfit, info.Shape, l.Out, l.In)
 	case types[info.DType] == 0:
-		return fmt.Errorf("%s: %s: %w: type %s; want F32, BF16 or F16", s.File.Path(), name, ErrUnfit, info.DType)
+		return fmt.Errorf("%s: tensor %q: %w: type %s; want F32, BF16 or F16", s.File.Path(), name, ErrUnfit, info.DType)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (s *Set) Of(l lm.Linear) (kernels.Mat, error) {
 	info, _ := s.File.Info(name)
 	out, err := Rounded(l, raw, types[info.DType], s.Exact)
 	if err != nil {
-		return out, fmt.Errorf("%s: %s: %w", s.File.Path(), name, err)
+		return out, fmt.Errorf("%s: tensor %q: %w", s.File.Path(), name, err)
 	}
 	return out, nil
 }

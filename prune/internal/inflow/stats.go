@@ -76,7 +76,7 @@ func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damp
 			s.all = append(s.all, acc)
 			if err := s.alloc(acc); err != nil {
 				s.Free()
-				return nil, fmt.Errorf("statistics of %s: %w", l.Name, err)
+				return nil, fmt.Errorf("tensor %q: statistics: %w", l.Name, err)
 			}
 			shared[k], s.leads[l.Name] = acc, true
 		}
@@ -226,7 +226,7 @@ func (s *Stats) Of(l lm.Linear) (in Inputs, err error) {
 	for j := range v[0] {
 		v[0][j] /= float64(s.sequences)
 		if v[0][j]-v[0][j] != 0 {
-			return in, fmt.Errorf("%s: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, host.ErrNonFinite)
+			return in, fmt.Errorf("tensor %q: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, host.ErrNonFinite)
 		}
 	}
 	for j := range v[1] {
@@ -266,7 +266,7 @@ func (s *Stats) HessianOf(a *Sum, l lm.Linear) (linalg.Matrix, error) {
 			h.Set(j, j, 1)
 			a.Dead = append(a.Dead, j)
 		case v-v != 0:
-			return h, fmt.Errorf("%s: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, host.ErrNonFinite)
+			return h, fmt.Errorf("tensor %q: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, host.ErrNonFinite)
 		}
 	}
 	a.scaled = h
@@ -293,7 +293,7 @@ func (s *Stats) factorOf(a *Sum, l lm.Linear) (kernels.Mat, error) {
 	}
 	solver := linalg.Solver{Threads: s.dev.Info().Threads}
 	if a.Damping, err = solver.DampedInverseFactor(u, kernels.MatOf(view, a.in, a.in), s.damping); err != nil {
-		return u, fmt.Errorf("%s: Hessian: %w", l.Name, err)
+		return u, fmt.Errorf("tensor %q: Hessian: %w", l.Name, err)
 	}
 	a.u, s.factored = u, a
 	return u, nil

@@ -26,8 +26,12 @@ type Method struct {
 
 // ParseMethods reads methods separated by commas; commas within brackets belong to a formula.
 func ParseMethods(list string) ([]Method, error) {
+	labels, err := split(list)
+	if err != nil {
+		return nil, err
+	}
 	var out []Method
-	for _, label := range split(list) {
+	for _, label := range labels {
 		m := Method{Label: label, Metric: label}
 		for _, u := range tuning.Updates {
 			if rest, ok := strings.CutSuffix(m.Metric, "+"+u); ok {
@@ -46,15 +50,11 @@ func ParseMethods(list string) ([]Method, error) {
 		}
 		out = append(out, m)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%w: no method", ErrEntry)
-	}
 	return out, nil
 }
 
-// split cuts at the commas outside of brackets and leaves out what is empty.
-func split(list string) []string {
-	var out []string
+// split cuts at the commas outside of brackets. An empty entry is a slip.
+func split(list string) (out []string, err error) {
 	depth, from := 0, 0
 	for i, c := range list + "," {
 		switch {
@@ -63,13 +63,14 @@ func split(list string) []string {
 		case c == ')':
 			depth--
 		case c == ',' && (depth <= 0 || i == len(list)):
-			if part := strings.TrimSpace(list[from:i]); part != "" {
-				out = append(out, part)
+			part := strings.TrimSpace(list[from:i])
+			if part == "" {
+				return nil, fmt.Errorf("%w: %q: entry %d is empty", ErrEntry, list, len(out)+1)
 			}
-			from = i + 1
+			out, from = append(out, part), i+1
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Target is how much is to go: a sparsity or a pattern.
@@ -81,8 +82,12 @@ type Target struct {
 
 // ParseTargets reads sparsities such as 0.5 and patterns such as 2:4, separated by commas.
 func ParseTargets(list string) ([]Target, error) {
+	labels, err := split(list)
+	if err != nil {
+		return nil, err
+	}
 	var out []Target
-	for _, label := range split(list) {
+	for _, label := range labels {
 		t := Target{Label: label, Pattern: label}
 		if strings.Contains(label, ":") {
 			if _, err := prune.ParsePattern(label); err != nil {
@@ -99,9 +104,6 @@ func ParseTargets(list string) ([]Target, error) {
 			return nil, fmt.Errorf("%w: %s is there twice", ErrEntry, label)
 		}
 		out = append(out, t)
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%w: no sparsity and no pattern", ErrEntry)
 	}
 	return out, nil
 }

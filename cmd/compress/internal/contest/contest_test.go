@@ -17,7 +17,7 @@ import (
 )
 
 func TestParseMethods(t *testing.T) {
-	got, err := ParseMethods(" magnitude,pruner-zero@owl+sparsegpt, expr:min(W,G)+X,expr:(W*X)+admm,,")
+	got, err := ParseMethods(" magnitude,pruner-zero@owl+sparsegpt, expr:min(W,G)+X,expr:(W*X)+admm")
 	want := []Method{
 		{"magnitude", "magnitude", "", ""},
 		{"pruner-zero@owl+sparsegpt", "pruner-zero", "owl", "sparsegpt"},
@@ -27,7 +27,7 @@ func TestParseMethods(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	for _, bad := range []string{"", ",", "wanda,ria,wanda"} {
+	for _, bad := range []string{"", ",", "wanda,,ria", "wanda, ", ",wanda", "wanda,ria,wanda"} {
 		if _, err := ParseMethods(bad); !errors.Is(err, ErrEntry) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -40,7 +40,7 @@ func TestParseTargets(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	for _, bad := range []string{"", "1", "NaN", "-0.1", "x", "0.5,0.5"} {
+	for _, bad := range []string{"", "0.5,,2:4", "1", "NaN", "-0.1", "x", "0.5,0.5"} {
 		if _, err := ParseTargets(bad); !errors.Is(err, ErrEntry) {
 			t.Errorf("%q: %v", bad, err)
 		}
