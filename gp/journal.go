@@ -24,9 +24,8 @@ type header struct {
 
 // entry is any following line: one evaluation.
 type entry struct {
-	Formula  string  `json:"formula"`
-	Quality  float64 `json:"quality"`
-	Rejected string  `json:"rejected,omitempty"`
+	Formula string `json:"formula"`
+	Outcome
 }
 
 // openJournal creates the journal of a search, or opens the one to go on with.

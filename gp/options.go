@@ -26,15 +26,16 @@ func (f Func) Evaluate(ctx context.Context, e *Expr) (float64, error) { return f
 
 // BatchFitness may be implemented by a [Fitness] that wants all new candidates of a generation at once, to compare them by
 // cheaper means first or to send them elsewhere. The answers are in the order of the candidates and must not depend on how
-// the work was divided.
+// the work was divided. A search that is resumed asks anew for a batch of which its journal has a part.
 type BatchFitness interface {
 	EvaluateBatch(ctx context.Context, batch []*Expr) ([]Outcome, error)
 }
 
 // Outcome is the answer for one candidate.
 type Outcome struct {
-	Quality  float64 // lower is better
-	Rejected string  // why the candidate is out; "" if it isn't
+	Quality  float64         `json:"quality"`            // lower is better
+	Rejected string          `json:"rejected,omitempty"` // why the candidate is out; "" if it isn't
+	Detail   json.RawMessage `json:"detail,omitempty"`   // what else the fitness wants to see again in a resumed search; kept in the journal
 }
 
 // ErrRejected marks candidates that a [Fitness] refuses.

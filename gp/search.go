@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -253,7 +254,10 @@ func (s *search) evaluate(ctx context.Context, brood []*record) ([]Individual, e
 			fresh = append(fresh, r)
 		}
 	}
-	todo, err := s.replay(fresh)
+	todo, err := fresh, error(nil)
+	if _, whole := s.fit.(BatchFitness); !whole || s.journal.Left() >= len(fresh) {
+		todo, err = s.replay(fresh)
+	}
 	if err == nil && len(todo) > 0 {
 		err = s.measure(ctx, todo)
 	}
@@ -282,7 +286,7 @@ func (s *search) replay(fresh []*record) ([]*record, error) {
 		if want := r.expr.String(); line.Formula != want {
 			return nil, fmt.Errorf("%s: %w: it holds %s where this search evaluates %s", s.o.Journal, ErrJournal, line.Formula, want)
 		}
-		s.take(r, Outcome{line.Quality, line.Rejected})
+		s.take(r, line.Outcome)
 	}
 	return nil, nil
 }
@@ -369,12 +373,18 @@ func ask(ctx context.Context, fit Fitness, e *Expr) (Outcome, error) {
 	return Outcome{Quality: q}, err
 }
 
-// settleOutcome writes an answer to the journal and takes it.
+// settleOutcome writes an answer to the journal and takes it. What the journal has of a batch that was cut off must be the
+// same.
 func (s *search) settleOutcome(r *record, o Outcome) error {
 	if o.Rejected == "" && (math.IsNaN(o.Quality) || math.IsInf(o.Quality, 0)) {
 		o = Outcome{Rejected: fmt.Sprintf("quality is %g", o.Quality)}
 	}
-	if err := s.journal.Append(entry{r.expr.String(), o.Quality, o.Rejected}); err != nil {
+	line := entry{r.expr.String(), o}
+	if found, ok := s.journal.Next(); ok {
+		if !reflect.DeepEqual(found, line) {
+			return fmt.Errorf("%s: %w: it holds %+v where the fitness now gives %+v", s.o.Journal, ErrJournal, found, line)
+		}
+	} else if err := s.journal.Append(line); err != nil {
 		return err
 	}
 	s.take(r, o)
