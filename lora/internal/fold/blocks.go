@@ -1,0 +1,315 @@
+package fold
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// blockLen is about how many elements one block of rows has.
+const blockLen = 1 << 19
+
+// job is the editing of one tensor in blocks of its stored rows.
+type job struct {
+	w          *writer
+	e          *edit
+	rows, cols int
+	step       int           // rows of a block
+	p, q       linalg.Matrix // stored delta / scale = p [rows, r] · q [r, cols]
+	byRow      []float32     // DoRA: factors of the stored rows; nil: none
+	byCol      []float32     // DoRA: factors of the stored columns; nil: none
+}
+
+// edit computes and writes one tensor.
+func (w *writer) edit(ctx context.Context, e *edit) (Tensor, error) {
+	j := &job{w: w, e: e, rows: 1, cols: int(e.info.Shape[len(e.info.Shape)-1])}
+	if len(e.info.Shape) == 2 {
+		j.rows = int(e.info.Shape[0])
+	}
+	j.step = max(1, blockLen/max(1, j.cols))
+	if err := j.prepare(ctx); err != nil {
+		return Tensor{}, err
+	}
+	parts := make([]sums, j.blocks())
+	err := j.each(ctx, func(b *block) error {
+		j.apply(b)
+		return j.write(b, &parts[b.index])
+	})
+	if err != nil {
+		return Tensor{}, err
+	}
+	return total(e.info, parts), nil
+}
+
+// prepare lays the factors out as the tensor is stored, and measures DoRA's norms.
+func (j *job) prepare(ctx context.Context) error {
+	l := j.e.low
+	if l == nil {
+		return nil
+	}
+	a, b := l.Pair()
+	p, q := linalg.FromMat(b), linalg.FromMat(a) // [out, r], [r, in]
+	if j.turned() {
+		p, q = q.T(), p.T()
+	}
+	j.p, j.q = p, q
+	if l.Magnitude == nil {
+		return nil
+	}
+	return j.measure(ctx)
+}
+
+// turned reports whether the stored rows are the inputs of the module.
+func (j *job) turned() bool { return j.e.low.Module.Transposed || j.e.low.Module.Table }
+
+// measure computes DoRA's factors: magnitude by the norm of each output's weights.
+func (j *job) measure(ctx context.Context) error {
+	byRow := !j.turned()
+	squares := make([][]float64, j.blocks())
+	err := j.each(ctx, func(b *block) error {
+		j.addDelta(b)
+		sum := make([]float64, j.cols)
+		if byRow {
+			sum = make([]float64, b.rows)
+		}
+		for i := range b.rows {
+			for k, v := range b.x[i*j.cols : (i+1)*j.cols] {
+				if byRow {
+					sum[i] += float64(v) * float64(v)
+				} else {
+					sum[k] += float64(v) * float64(v)
+				}
+			}
+		}
+		squares[b.index] = sum
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	factors := factorsOf(j.e.low.Magnitude.Data(), squares, byRow)
+	if i := floats.NonFinite(factors); i >= 0 {
+		return fmt.Errorf("%s: tensor %q: %w: the weights of output %d are all zero, so DoRA cannot scale them", j.w.base.Dir, j.e.info.Name, adapter.ErrUnsupported, i)
+	}
+	if byRow {
+		j.byRow = factors
+	} else {
+		j.byCol = factors
+	}
+	return nil
+}
+
+// factorsOf divides magnitudes by the roots of sums of squares that the blocks have, one after the other or each for all.
+func factorsOf(magnitude []float32, squares [][]float64, byRow bool) []float32 {
+	sums := make([]float64, 0, len(magnitude))
+	for i, s := range squares {
+		switch {
+		case byRow:
+			sums = append(sums, s...)
+		case i == 0:
+			sums = append(sums, s...)
+		default:
+			for k, v := range s {
+				sums[k] += v
+			}
+		}
+	}
+	factors := make([]float32, len(magnitude))
+	for i, m := range magnitude {
+		factors[i] = m / float32(math.Sqrt(sums[i]))
+	}
+	return factors
+}
+
+// block is some stored rows.
+type block struct {
+	index, row, rows int
+	before           []float32 // of the base
+	x                []float32
+	raw              []byte
+	delta            linalg.Matrix
+}
+
+func (j *job) blocks() int { return (j.rows + j.step - 1) / j.step }
+
+// each reads the blocks and calls fn with them, several at once.
+func (j *job) each(ctx context.Context, fn func(*block) error) error {
+	workers := j.w.opts.Threads
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	workers = min(workers, j.blocks())
+	for worker := range workers {
+		g.Go(func() error {
+			b := &block{}
+			for b.index = worker; b.index < j.blocks(); b.index += workers {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				b.row = b.index * j.step
+				b.rows = min(j.step, j.rows-b.row)
+				if err := j.read(b); err != nil {
+					return err
+				}
+				if err := fn(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// read gets the rows that the edit starts from.
+func (j *job) read(b *block) error {
+	n := b.rows * j.cols
+	if cap(b.x) < n {
+		b.x, b.before = make([]float32, n), make([]float32, n)
+		b.raw = make([]byte, n*floats.Size(j.e.info.DType))
+	}
+	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*floats.Size(j.e.info.DType)]
+	off := int64(b.row) * int64(j.cols) * int64(floats.Size(j.e.info.DType))
+	if _, err := j.w.base.Source.ReadAt(j.e.from, b.raw, off); err != nil {
+		return err
+	}
+	if err := floats.Decode(b.before, b.raw, j.e.info.DType); err != nil {
+		return err
+	}
+	if i := floats.NonFinite(b.before); i >= 0 {
+		return fmt.Errorf("%s: tensor %q: %w: element %d of the base is %v", j.w.base.Dir, j.e.from, adapter.ErrBase, b.row*j.cols+i, b.before[i])
+	}
+	copy(b.x, b.before)
+	if w := j.e.whole; w != nil {
+		copy(b.x, w.Value.Data()[b.row*j.cols:])
+	}
+	j.putRows(b)
+	return nil
+}
+
+// putRows replaces trained rows.
+func (j *job) putRows(b *block) {
+	for _, r := range j.e.rows {
+		for i, id := range r.IDs {
+			if at := int(id) - b.row; at >= 0 && at < b.rows {
+				copy(b.x[at*j.cols:(at+1)*j.cols], r.Value.Value.RowF32(i))
+			}
+		}
+	}
+}
+
+// apply makes the new values of a block.
+func (j *job) apply(b *block) {
+	if l := j.e.bias; l != nil {
+		for i, v := range l.Bias.Data() {
+			b.x[i] += float32(l.Scale) * v
+		}
+	}
+	if j.e.low == nil {
+		return
+	}
+	j.addDelta(b)
+	for i := range b.rows {
+		row := b.x[i*j.cols : (i+1)*j.cols]
+		switch {
+		case j.byRow != nil:
+			for k := range row {
+				row[k] *= j.byRow[b.row+i]
+			}
+		case j.byCol != nil:
+			for k := range row {
+				row[k] *= j.byCol[k]
+			}
+		}
+	}
+}
+
+// addDelta adds the scaled product of the factors.
+func (j *job) addDelta(b *block) {
+	if b.delta.Data == nil {
+		b.delta = linalg.New(j.step, j.cols)
+	}
+	d := b.delta.Sub(0, b.rows, 0, j.cols)
+	linalg.Solver{Threads: 1}.Mul(d, j.p.Sub(b.row, b.row+b.rows, 0, j.p.Cols), j.q, linalg.Product{})
+	scale := float32(j.e.low.Scale)
+	safe := j.w.opts.Safe && j.e.low.Magnitude == nil
+	for i := range b.rows {
+		row := b.x[i*j.cols : (i+1)*j.cols]
+		for k, v := range d.Row(i) {
+			delta := float32(v) * scale
+			if safe {
+				delta = round(delta, j.e.info.DType)
+			}
+			row[k] += delta
+		}
+	}
+}
+
+// round rounds a value to an element type.
+func round(v float32, t safetensors.DType) float32 {
+	switch t {
+	case safetensors.BF16:
+		return kernels.FromBF16(kernels.ToBF16(v))
+	case safetensors.F16:
+		return kernels.FromF16(kernels.ToF16(v))
+	}
+	return v
+}
+
+// sums are what a block contributes to the report.
+type sums struct {
+	moved              int64
+	most               float64
+	change, difference float64 // squares of what was there and of the difference
+}
+
+// write stores a block and compares it with what was there.
+func (j *job) write(b *block, s *sums) error {
+	if err := floats.Encode(b.raw, b.x, j.e.info.DType); err != nil {
+		return err
+	}
+	if err := floats.Decode(b.x, b.raw, j.e.info.DType); err != nil {
+		return err
+	}
+	*s = sums{}
+	for i, v := range b.x {
+		if v-v != 0 {
+			return fmt.Errorf("%s: tensor %q: %w: element %d becomes %v in %s", j.w.base.Dir, j.e.info.Name, adapter.ErrFile, b.row*j.cols+i, v, j.e.info.DType)
+		}
+		d := float64(v) - float64(b.before[i])
+		if d != 0 {
+			s.moved++
+		}
+		s.most = max(s.most, math.Abs(d))
+		s.change += float64(b.before[i]) * float64(b.before[i])
+		s.difference += d * d
+	}
+	off := int64(b.row) * int64(j.cols) * int64(floats.Size(j.e.info.DType))
+	return j.w.folder.Writer().WriteAt(j.e.info.Name, b.raw, off)
+}
+
+// total adds the blocks up, in order.
+func total(info safetensors.Info, parts []sums) Tensor {
+	t := Tensor{Name: info.Name, Elements: info.Elements()}
+	var was, difference float64
+	for _, s := range parts {
+		t.Moved += s.moved
+		t.MaxAbs = max(t.MaxAbs, s.most)
+		was += s.change
+		difference += s.difference
+	}
+	if was > 0 {
+		t.Relative = math.Sqrt(difference / was)
+	}
+	return t
+}

@@ -1,0 +1,188 @@
+package fold
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// edit is how one tensor of the output comes about.
+type edit struct {
+	info  safetensors.Info // of the output
+	from  string           // tensor of the base that it starts from
+	whole *adapter.Whole   // replaces that; nil: none
+	rows  []*adapter.Rows  // replace rows
+	low   *adapter.Low     // is added; nil: none
+	bias  *adapter.Low     // whose output bias is added; nil: none
+}
+
+// plan is what becomes of a base.
+type plan struct {
+	edits map[string]*edit // by tensor of the output
+	names []string         // edited tensors in the order of the output
+	head  string           // the head that a tied model gets; "": none
+	untie bool
+}
+
+// planner collects edits.
+type planner struct {
+	base *adapter.Checkpoint
+	plan
+	table string // token table of the base
+}
+
+// makePlan finds the tensors that an adapter changes. The error wraps [adapter.ErrBase] and names the first that does not fit.
+func makePlan(base *adapter.Checkpoint, a *adapter.Adapter) (*plan, error) {
+	p := &planner{base: base, plan: plan{edits: map[string]*edit{}}}
+	for _, m := range base.Modules {
+		if m.Table {
+			p.table = m.Tensor
+		}
+	}
+	if err := p.separateHead(a); err != nil {
+		return nil, err
+	}
+	for _, w := range a.Whole {
+		if err := p.addWhole(w); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range a.Rows {
+		if err := p.addRows(r); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range a.Low {
+		if err := p.addLow(l); err != nil {
+			return nil, err
+		}
+	}
+	p.order()
+	return &p.plan, nil
+}
+
+// order lists the edited tensors as the output has them, a new head last.
+func (p *planner) order() {
+	for _, name := range p.base.Source.Names() {
+		if p.edits[name] != nil {
+			p.names = append(p.names, name)
+		}
+	}
+	if p.head != "" && !slices.Contains(p.names, p.head) {
+		p.names = append(p.names, p.head)
+	}
+}
+
+// separateHead finds out whether a tied model needs a head of its own, and starts it from the table.
+func (p *planner) separateHead(a *adapter.Adapter) error {
+	if !p.base.Config.Tied {
+		return nil
+	}
+	apart := slices.ContainsFunc(a.Low, func(l *adapter.Low) bool { return l.Module.Table || l.Module.Tied }) ||
+		slices.ContainsFunc(a.Whole, func(w *adapter.Whole) bool { return !w.Frozen && (w.Tensor == p.table || w.Tensor == p.headName()) })
+	if !apart {
+		return nil
+	}
+	if p.base.Config.Arch.Config["tied"].Key == "" || p.headName() == "" {
+		return fmt.Errorf("%s: %w: the adapter changes the token table or the head, which a %s cannot have apart", p.base.Dir, adapter.ErrUnsupported, p.base.Config.ModelType)
+	}
+	p.untie, p.head = true, p.headName()
+	e, err := p.edit(p.table)
+	if err != nil {
+		return err
+	}
+	delete(p.edits, p.table)
+	e.info.Name = p.head
+	p.edits[p.head] = e
+	return nil
+}
+
+// headName is the tensor of an untied head.
+func (p *planner) headName() string {
+	for _, t := range p.base.Config.Arch.Tensors {
+		if t.Role == arch.Head && t.Part == "" {
+			return t.Name
+		}
+	}
+	return ""
+}
+
+// edit gives the edit of a tensor of the base, a new one if there is none.
+func (p *planner) edit(name string) (*edit, error) {
+	if e := p.edits[name]; e != nil {
+		return e, nil
+	}
+	info, ok := p.base.Source.Info(name)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: it has no tensor %.200q", p.base.Dir, adapter.ErrBase, name)
+	}
+	if !floats.Known(info.DType) || info.DType == safetensors.F64 {
+		return nil, fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s (HINT: compress convert --dtype f32)", p.base.Dir, name, adapter.ErrUnsupported, info.DType)
+	}
+	e := &edit{info: info, from: name}
+	p.edits[name] = e
+	return e, nil
+}
+
+// addWhole replaces a tensor. A table that is saved along replaces it for both uses.
+func (p *planner) addWhole(w *adapter.Whole) error {
+	e, err := p.edit(w.Tensor)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(e.info.Shape, w.Shape) {
+		return fmt.Errorf("%s: tensor %.200q: %w: shape %v, the adapter's %q has %v", p.base.Dir, w.Tensor, adapter.ErrBase, e.info.Shape, w.Key, w.Shape)
+	}
+	e.whole = w
+	if head := p.edits[p.head]; head != nil && w.Frozen && w.Tensor == p.table {
+		head.whole = w
+	}
+	return nil
+}
+
+// addRows replaces rows of a table, for both uses where they are tied.
+func (p *planner) addRows(r *adapter.Rows) error {
+	names := []string{r.Module.Tensor}
+	if p.head != "" && r.Module.Table {
+		names = append(names, p.head)
+	}
+	if r.Module.Tied && p.head != "" {
+		names = []string{p.head}
+	}
+	for _, name := range names {
+		e, err := p.edit(name)
+		if err != nil {
+			return err
+		}
+		e.rows = append(e.rows, r)
+	}
+	return nil
+}
+
+// addLow adds the low-rank change of a module.
+func (p *planner) addLow(l *adapter.Low) error {
+	name := l.Module.Tensor
+	if l.Module.Tied {
+		name = p.head
+	}
+	e, err := p.edit(name)
+	if err != nil {
+		return err
+	}
+	e.low = l
+	if l.Bias == nil {
+		return nil
+	}
+	if l.Module.Bias == "" {
+		return fmt.Errorf("%s: %w: the adapter's lora_bias needs a bias of %s, which the base does not have", p.base.Dir, adapter.ErrUnsupported, l.Module.Path)
+	}
+	if e, err = p.edit(l.Module.Bias); err != nil {
+		return err
+	}
+	e.bias = l
+	return nil
+}
