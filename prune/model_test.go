@@ -462,6 +462,29 @@ func TestFingerprintTellsJobsApart(t *testing.T) {
 		}
 		seen[f] = i
 	}
+	// A file of gradients counts by what it holds: not by its name, and not by the data that it was made from.
+	file := func(dir string, n int) string {
+		path := filepath.Join(t.TempDir(), dir+".safetensors")
+		o := Options{Metric: PrunerZero(), Sparsity: .5, Gradients: GradientOptions{Keep: path}}
+		if _, err := Model(ctx, load(t, m.Path(), 1, lm.Options{}), windows(n, 10, 61), o); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	job := func(path string, memo *Memo) string {
+		f, err := Fingerprint(ctx, m, calib, Options{Metric: PrunerZero(), Sparsity: .5, Gradients: GradientOptions{File: path}, Memo: memo})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	one, memo := file("one", 4), &Memo{}
+	if job(one, nil) != job(file("two", 4), nil) || job(one, memo) != job(one, memo) || job(one, memo) != job(one, nil) {
+		t.Error("the same gradients in another file are another job")
+	}
+	if job(one, nil) == job(file("three", 3), nil) {
+		t.Error("other gradients are the same job")
+	}
 	a, _ := Fingerprint(ctx, m, calib, Options{Sparsity: .5})
 	b, _ := Fingerprint(ctx, m, calib, Options{Sparsity: .5, Metric: Wanda(), Group: Row, BatchTokens: 8192})
 	if a != b {

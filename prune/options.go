@@ -36,6 +36,9 @@ type Options struct {
 	// Masks receives the mask of every matrix, and Model finishes it, just before Out. nil: no masks are written.
 	Masks *Masks `json:"-"`
 
+	// Memo lets runs on the same model and calibration data share measurements. nil: nothing is shared.
+	Memo *Memo `json:"-"`
+
 	Events Events `json:"-"`
 }
 

@@ -76,17 +76,20 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l 
 }
 
 // allocateOutliers is OWL.
-func (w *walk) allocateOutliers(ctx context.Context) (err error) {
+func (w *walk) allocateOutliers(ctx context.Context) error {
 	metric := outlierMetric(w.o.Metric)
-	outliers := make([]float64, w.m.Blocks())
-	err = w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *inflow.Stats) error {
-		var err error
-		outliers[l], err = w.outliers(ctx, metric, linears, stats)
-		w.report.Blocks[l].Outliers = outliers[l]
-		return err
+	outliers, err := w.measuredOnce(fmt.Sprint("outliers ", metric.Name, " ", w.o.Allocation.M), func() ([]float64, error) {
+		outliers := make([]float64, w.m.Blocks())
+		return outliers, w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *inflow.Stats) (err error) {
+			outliers[l], err = w.outliers(ctx, metric, linears, stats)
+			return err
+		})
 	})
 	if err != nil {
 		return err
+	}
+	for l, d := range outliers {
+		w.report.Blocks[l].Outliers = d
 	}
 	if a := w.o.Allocation; a.Name == OWLMixed {
 		counts, err := allot.Mixed(outliers, w.o.Pattern.N, w.o.Pattern.M, a.Lambda, a.Special)
@@ -163,8 +166,25 @@ func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear
 
 // allocateSpectra is AlphaPruning with Hill's estimator: the exponent of a block is the mean of those of its matrices.
 func (w *walk) allocateSpectra(ctx context.Context) error {
-	exponents, weights := make([]float64, w.m.Blocks()), make([]float64, w.m.Blocks())
-	err := w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inflow.Stats) error {
+	exponents, err := w.measuredOnce("exponents "+w.o.Allocation.Estimator, func() ([]float64, error) { return w.exponents(ctx) })
+	if err != nil {
+		return err
+	}
+	weights := make([]float64, w.m.Blocks())
+	for l, a := range exponents {
+		w.report.Blocks[l].Exponent = a
+		for _, lin := range w.m.Linears(l) {
+			weights[l] += float64(lin.In * lin.Out)
+		}
+	}
+	targets, err := allot.Spectral(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
+	return w.setTargets(targets, err)
+}
+
+// exponents gives the mean exponent of the matrices of every block.
+func (w *walk) exponents(ctx context.Context) ([]float64, error) {
+	exponents := make([]float64, w.m.Blocks())
+	return exponents, w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inflow.Stats) error {
 		for _, lin := range linears {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -178,19 +198,12 @@ func (w *walk) allocateSpectra(ctx context.Context) error {
 				return w.fail(lin.Name, err)
 			}
 			exponents[l] += a / float64(len(linears))
-			weights[l] += float64(stored.Len())
 		}
-		w.report.Blocks[l].Exponent = exponents[l]
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	targets, err := allot.Spectral(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
-	return w.setTargets(targets, err)
 }
 
-// exponent fits the tail of a matrix's allot.
+// exponent fits the tail of a matrix's spectrum.
 func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return 0, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite)

@@ -187,7 +187,7 @@ func (r *Report) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Fingerprint identifies a job: the same model, calibration tokens and options. It is what a saver's options should carry so
+// Fingerprint identifies a job: the same model, calibration tokens, options and content of a file of gradients. It is what a saver's options should carry so
 // that a resumed run cannot continue another job.
 func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (string, error) {
 	o.setDefaults()
@@ -198,6 +198,13 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	calibration := calib.Hash
 	if o.Needs() == 0 {
 		calibration = ""
+	}
+	gradients, err := o.gradientHash(ctx)
+	if err != nil {
+		return "", err
+	}
+	if o.Gradients.File = gradients; gradients != "" && o.Needs()&^Gradients == 0 {
+		calibration = "" // they stand for it
 	}
 	job, err := json.Marshal(struct {
 		Model, Calibration string

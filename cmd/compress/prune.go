@@ -46,6 +46,7 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "unstructured, or N:M such as 2:4")
 	f.StringVar(&o.Group, "group", "", "weights that are compared with each other: "+strings.Join(tuning.Groups, ", ")+"; empty is the method's own")
 	o.Add(f)
+	o.AddKeep(f)
 	f.StringVar(&o.Calib, "calib", "", "calibration data: text, JSONL or token ids")
 	f.IntVar(&o.Samples, "samples", 128, "calibration windows to draw")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window, also for --ppl; 0 is 2048, or the model's positions if they are fewer")

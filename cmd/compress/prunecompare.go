@@ -1,10 +1,13 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/pruning"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
 )
 
 func pruneCompareCmd(a *shell.App) *cobra.Command {
@@ -13,7 +16,8 @@ func pruneCompareCmd(a *shell.App) *cobra.Command {
 		Use: "compare MODEL --out DIR", Short: "Prune a model in several ways and compare what it costs",
 		Long: "Runs every method with every sparsity or pattern on the same calibration ids and measures the perplexity on the same windows, with its " +
 			"standard error and a paired test against the best. A method is one of prune's, with @ALLOCATION or +UPDATE or both: " +
-			"pruner-zero@owl+sparsegpt. Writes report.json and report.html to --out; a run that is finished is noted in journal.jsonl " +
+			"pruner-zero@owl+sparsegpt; other settings hold for all methods that have them. Gradients are computed once, and so is what allocations " +
+			"measure on the dense model. Writes report.json and report.html to --out; a run that is finished is noted in journal.jsonl " +
 			"there and not run again with --resume, to which methods and patterns may be added.",
 		Example: "compress prune compare testdata/nano/base --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 \\\n" +
 			"    --calib testdata/nano/text/calib.txt --samples 32 --seqlen 256 --ppl testdata/nano/text/test.txt --out compared",
@@ -30,11 +34,13 @@ func pruneCompareCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Samples, "samples", 128, "calibration windows to draw")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window, also for --ppl; 0 is 2048, or the model's positions if they are fewer")
 	f.BoolVar(&o.Join, "join", false, "take the records of a JSONL file as one text")
-	o.AddShared(f)
+	f.StringVar(&o.Group, "group", "", "unstructured: weights that are compared with each other: "+strings.Join(tuning.Groups, ", ")+"; empty is each method's own")
+	o.Add(f)
 	f.BoolVar(&o.Keep, "keep", false, "keep the pruned models, in --out/models")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted comparison, or add to a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace the comparison at --out")
 	shell.Require(cmd, "ppl", "out")
-	shell.Inputs(cmd, "calib", "ppl", "grads")
+	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides")
+	shell.MayBeEmpty(cmd, "group")
 	return cmd
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -38,15 +39,23 @@ func pruneArgs(out string, more ...string) []string {
 // whether the signal came before the end.
 func stopAt(t *testing.T, binary, out string, lines int, signal syscall.Signal) (code int, stderr string, midway bool) {
 	t.Helper()
+	journal := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".partial", "journal.jsonl")
+	return stopWhen(t, exec.Command(binary, pruneArgs(out)...), signal, func() bool {
+		data, _ := os.ReadFile(journal)
+		return bytes.Count(data, []byte("\n")) >= lines
+	})
+}
+
+// stopWhen starts a command and sends it a signal once something is the case.
+func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal, due func() bool) (code int, stderr string, midway bool) {
+	t.Helper()
 	var text bytes.Buffer
-	cmd := exec.Command(binary, pruneArgs(out)...)
 	cmd.Stderr = &text
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	journal := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".partial", "journal.jsonl")
 	for {
 		select {
 		case err := <-ended:
@@ -56,7 +65,7 @@ func stopAt(t *testing.T, binary, out string, lines int, signal syscall.Signal) 
 			return 0, "", false
 		default:
 		}
-		if data, _ := os.ReadFile(journal); bytes.Count(data, []byte("\n")) >= lines {
+		if due() {
 			break
 		}
 		runtime.Gosched()
@@ -143,4 +152,77 @@ func TestResumeRefusesAnotherJob(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 	run1(t, binary, pruneArgs(out, "--resume")...)
+}
+
+// compareArgs is a comparison of several runs, one of which keeps gradients for the others.
+func compareArgs(out string, more ...string) []string {
+	return append([]string{
+		"prune", "compare", "../../testdata/nano/base", "--methods", "pruner-zero,gblm@owl,wanda@owl,magnitude", "--patterns", "0.5,2:4",
+		"--calib", "../../testdata/nano/text/calib.txt", "--samples", "6", "--seqlen", "64", "--ppl", "../../testdata/nano/text/valid.txt",
+		"--threads", "1", "--quiet", "--out", out,
+	}, more...)
+}
+
+// comparedRuns is what the runs of a comparison gave, times apart.
+func comparedRuns(t *testing.T, dir string) (text string) {
+	t.Helper()
+	var r struct {
+		Dense json.RawMessage  `json:"dense"`
+		Runs  []map[string]any `json:"runs"`
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range r.Runs {
+		delete(run, "prune_seconds")
+		delete(run, "shared_seconds")
+		delete(run, "notes") // whether it was continued
+		line, err := json.Marshal(run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(line) + "\n"
+	}
+	return string(r.Dense) + text
+}
+
+// TestKilledComparison: a comparison that was killed while it computed gradients, or between and within runs, continues to the
+// figures of one that was not, and leaves nothing behind.
+func TestKilledComparison(t *testing.T) {
+	binary, dir := program(t), t.TempDir()
+	want := filepath.Join(dir, "want")
+	run1(t, binary, compareArgs(want)...)
+	lines := func(path string) int {
+		data, _ := os.ReadFile(path)
+		return bytes.Count(data, []byte("\n"))
+	}
+	for i, due := range []func(out string) bool{
+		func(out string) bool { return lines(filepath.Join(out, "journal.jsonl")) >= 1 },
+		func(out string) bool {
+			_, err := os.Stat(filepath.Join(out, "scratch", "gradients.safetensors.squares"))
+			return err == nil
+		},
+		func(out string) bool { return lines(filepath.Join(out, "journal.jsonl")) >= 4 },
+		func(out string) bool {
+			return lines(filepath.Join(out, "models", ".0.5-wanda@owl.partial", "journal.jsonl")) >= 2
+		},
+	} {
+		out := filepath.Join(dir, string(rune('a'+i)))
+		_, _, stopped := stopWhen(t, exec.Command(binary, compareArgs(out)...), syscall.SIGKILL, func() bool { return due(out) })
+		if !stopped {
+			t.Logf("point %d: the run ended before its signal", i)
+		}
+		run1(t, binary, compareArgs(out, "--resume")...)
+		if a, b := comparedRuns(t, want), comparedRuns(t, out); a != b {
+			t.Errorf("point %d: the figures differ:\n%s\n%s", i, a, b)
+		}
+		entries, err := os.ReadDir(out)
+		if err != nil || len(entries) != 3 { // the journal and two reports
+			t.Errorf("point %d: left: %v, %v", i, entries, err)
+		}
+	}
 }

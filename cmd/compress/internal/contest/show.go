@@ -17,6 +17,9 @@ func (r *Report) Table() *report.Table {
 		Note: fmt.Sprintf("%s, windows of %d tokens, %d predicted tokens; ±: standard error over windows; p: paired t test against the best of "+
 			"the target over %d windows, adjusted for their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
 	}
+	if shared := r.shared(); shared > 0 {
+		t.Note += fmt.Sprintf("; seconds leave out %.1f for gradients and allocations, which runs share", shared)
+	}
 	t.Add("dense", "", 0.0, r.Dense.Perplexity, orNone(r.Dense.Stderr), 1.0, nil, nil, nil)
 	for _, target := range r.targets() {
 		for _, run := range r.of(target) {
@@ -31,6 +34,14 @@ func (r *Report) Table() *report.Table {
 		}
 	}
 	return t
+}
+
+// shared is the time of what runs share.
+func (r *Report) shared() (seconds float64) {
+	for i := range r.Runs {
+		seconds += r.Runs[i].Shared
+	}
+	return seconds
 }
 
 func orNone(v *float64) any {

@@ -55,7 +55,7 @@ func isContest(dir string) bool {
 		switch e.Name() {
 		case journalName:
 			found = true
-		case "report.json", "report.html", modelsFolder:
+		case "report.json", "report.html", modelsFolder, scratchFolder:
 		default:
 			return false
 		}
@@ -66,7 +66,7 @@ func isContest(dir string) bool {
 // remove removes what a comparison has written, but not the folder.
 func remove(dir string) error {
 	var err error
-	for _, name := range []string{"report.json", "report.html", modelsFolder, journalName} { // the journal, which marks the folder, last
+	for _, name := range []string{"report.json", "report.html", modelsFolder, scratchFolder, journalName} { // the journal, which marks the folder, last
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	return err
@@ -77,8 +77,9 @@ var ErrOtherJob = shell.Usagef("the journal is that of another comparison")
 
 // What is in the folder of a comparison, beside its reports.
 const (
-	modelsFolder = "models"
-	journalName  = "journal.jsonl"
+	modelsFolder  = "models"
+	scratchFolder = "scratch"
+	journalName   = "journal.jsonl"
 )
 
 // Run does what the journal does not have yet, one run after the other, and completes the report with the tests.
@@ -100,7 +101,7 @@ func (c *Contest) Run(r *Report) error {
 		return err
 	}
 	defer j.Close()
-	if err := os.MkdirAll(filepath.Join(c.Dir, modelsFolder), 0o777); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(c.Dir, modelsFolder), 0o777), os.MkdirAll(filepath.Join(c.Dir, scratchFolder), 0o777)); err != nil {
 		return err
 	}
 	dense, found := j.Done[denseKey]
@@ -123,8 +124,12 @@ func (c *Contest) Run(r *Report) error {
 		os.Remove(filepath.Join(c.Dir, modelsFolder)) // it stays if an earlier comparison kept some
 	}
 	r.judge()
-	return nil
+	return os.RemoveAll(filepath.Join(c.Dir, scratchFolder))
 }
+
+// Scratch is the path of a file that the runs of a comparison in a folder share. It is there from the first run that writes it
+// until the comparison is complete.
+func Scratch(dir, name string) string { return filepath.Join(dir, scratchFolder, name) }
 
 // denseKey is the place of the dense model in the journal.
 const denseKey = "dense"

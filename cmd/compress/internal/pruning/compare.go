@@ -2,6 +2,7 @@ package pruning
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -40,20 +41,27 @@ func (o *CompareOptions) plan() ([]plannedRun, error) {
 		return nil, misread(err)
 	}
 	var runs []plannedRun
+	memo := &prune.Memo{}
 	for _, t := range targets {
 		for _, m := range methods {
 			r := plannedRun{method: m, target: t, flags: o.Options}
 			r.flags.Method, r.flags.Pattern, r.flags.Sparsity, r.flags.Save = m.Metric, t.Pattern, t.Sparsity, "dense"
-			r.flags.Allocation, r.flags.Update = m.Allocation, m.Update
+			r.flags.Allocation, r.flags.Update = cmp.Or(m.Allocation, o.Allocation), cmp.Or(m.Update, o.Update)
 			metric, err := metricOf(m.Metric)
 			if err != nil {
 				return nil, err
 			}
-			if metric.Needs&prune.Gradients == 0 {
-				r.flags.WithoutGradients()
+			structured := t.Pattern != prune.Unstructured
+			if structured {
+				r.flags.Group = "" // a pattern has its own
 			}
+			r.flags.Narrow(metric, structured)
 			if r.opts, err = r.flags.options(); err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", t.Label, m.Label, err)
+			}
+			r.opts.Memo = memo
+			if r.opts.Needs()&prune.Gradients != 0 && r.opts.Gradients.File == "" {
+				r.opts.Gradients.Keep = contest.Scratch(o.Out, "gradients.safetensors")
 			}
 			runs = append(runs, r)
 		}
@@ -163,7 +171,9 @@ func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
 	if err != nil {
 		return errors.Join(err, p.stop(err))
 	}
-	out.Sparsity, out.Overall, out.Seconds, out.Notes = done.Total.Sparsity, done.Total.Overall, done.Times.Total, done.Notes
+	out.Sparsity, out.Overall, out.Notes = done.Total.Sparsity, done.Total.Overall, done.Notes
+	out.Shared = done.Times.Gradients + done.Times.Allocate
+	out.Seconds = done.Times.Total - out.Shared
 	pruned, err := c.Load(folder, lm.Options{Stream: true})
 	if err != nil {
 		return err

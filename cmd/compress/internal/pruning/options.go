@@ -103,12 +103,14 @@ func noData(p prune.Options) error {
 // checkPlaces looks at everything that the run will write, before the work.
 func (o *Options) checkPlaces(j *shell.Job, model string) error {
 	masks := shell.Place{Flag: "masks", Path: o.Masks, What: "a file of masks of an earlier run", Own: isMasks, Inputs: j.Inputs}
+	keep := shell.Place{Flag: "save-grads", Path: o.SaveTo, What: "a file of gradients of an earlier run", Own: isGradients, Inputs: j.Inputs}
 	var allow func(dir string) error
 	if o.Overwrite {
 		allow = checkpoint.Replaceable(model)
 	}
 	err := errors.Join(
-		shell.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()}), masks.Check(), checkpoint.Apart(model, o.Out))
+		shell.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()}, [2]string{"save-grads", o.SaveTo}),
+		masks.Check(), keep.Check(), checkpoint.Apart(model, o.Out))
 	if err != nil {
 		return err
 	}
@@ -136,4 +138,14 @@ func isMasks(path string) bool {
 	}
 	defer f.Close()
 	return strings.Contains(f.Metadata()["meaning"], "1 = kept")
+}
+
+// isGradients tells a file of gradients that prune wrote.
+func isGradients(path string) bool {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Metadata()["made_from"] != ""
 }

@@ -18,6 +18,7 @@ type Flags struct {
 	Permutation string
 	Overrides   string // name of a YAML file
 	Gradients   string // name of a file or folder
+	SaveTo      string // name of a file that gradients are written to
 
 	settings prune.Options // where numbers go
 }
@@ -28,7 +29,10 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.StringVar(&f.Update, "update", "", "what happens to the weights that stay: "+strings.Join(Updates, ", ")+"; left out, the method's own")
 	set.StringVar(&f.Permutation, "permutation", string(prune.Identity), "order of the inputs in which N:M holds: "+strings.Join(Permutations, ", "))
 	set.StringVar(&f.Overrides, "overrides", "", "YAML file with matrices that are treated differently")
-	f.AddShared(set)
+	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or F16); left out, they are computed from --calib")
+	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false, "keep gradients in F32 instead of the published code's F16")
+	set.Float64Var(&f.settings.Update.Damping, "damp", 0, "share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
+	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")
 	a, u := &f.settings.Allocation, &f.settings.Update
 	set.Float64Var(&a.M, "owl-m", 0, "owl, owl-mixed: scores above this many times a block's mean are outliers; 0 is 5, and 6 for owl-mixed")
 	set.Float64Var(&a.Lambda, "owl-lambda", 0, "owl: blocks differ by at most twice this; owl-mixed: N differs by at most this; 0 is 0.08, and 2 for owl-mixed")
@@ -46,12 +50,9 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.BoolVar(&u.MLP, "dsnot-mlp", false, "dsnot: refine the matrices of the MLP too")
 }
 
-// AddShared defines the flags that make sense for several methods at once.
-func (f *Flags) AddShared(set *pflag.FlagSet) {
-	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or F16); left out, they are computed from --calib")
-	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false, "keep gradients in F32 instead of the published code's F16")
-	set.Float64Var(&f.settings.Update.Damping, "damp", 0, "share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
-	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")
+// AddKeep defines the flag for a file of gradients that a run writes.
+func (f *Flags) AddKeep(set *pflag.FlagSet) {
+	set.StringVar(&f.SaveTo, "save-grads", "", "also keep the gradients in this .safetensors file (MATRIX.G, F32), which --grads reads; one that is there is used if it is of the same model and calibration data")
 }
 
 // Apply puts the settings into options that have a metric.
@@ -65,6 +66,7 @@ func (f *Flags) Apply(o *prune.Options) error {
 	o.Allocation, o.Update, o.Gradients = f.settings.Allocation, f.settings.Update, f.settings.Gradients
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients
+	o.Gradients.Keep = f.SaveTo
 	if f.Overrides == "" {
 		return nil
 	}
@@ -94,7 +96,32 @@ var (
 // Methods lists what --method knows: names and prefixes.
 func Methods() []string { return append(prune.MetricNames(), prune.FormulaPrefix, prune.TreePrefix) }
 
-// WithoutGradients drops the settings for gradients, which are faults for a metric that uses none.
-func (f *Flags) WithoutGradients() {
-	f.Gradients, f.settings.Gradients = "", prune.GradientOptions{}
+// Narrow drops the settings that the chosen metric, allocation, update and pattern do not have, which are faults where they
+// are given for a single run, but not where several share them.
+func (f *Flags) Narrow(metric prune.Metric, structured bool) {
+	if metric.Needs&prune.Gradients == 0 {
+		f.Gradients, f.SaveTo, f.settings.Gradients = "", "", prune.GradientOptions{}
+	}
+	if !structured {
+		f.Permutation = string(prune.Identity)
+	}
+	a, u := f.settings.Allocation, f.settings.Update
+	f.settings.Allocation, f.settings.Update = prune.Allocation{}, prune.Update{Damping: u.Damping, Width: u.Width}
+	to, up := &f.settings.Allocation, &f.settings.Update
+	switch f.Allocation {
+	case prune.OWLMixed:
+		to.M, to.Lambda, to.Special = a.M, a.Lambda, a.Special
+	case prune.OWL:
+		to.M, to.Lambda = a.M, a.Lambda
+	case prune.Alpha:
+		to.Epsilon, to.Estimator = a.Epsilon, a.Estimator
+	case prune.Global:
+		to.Max = a.Max
+	}
+	switch f.Update {
+	case prune.ADMM:
+		up.Steps, up.MaskSteps, up.Polish = u.Steps, u.MaskSteps, u.Polish
+	case prune.DSnoT:
+		up.Cycles, up.Threshold, up.SameSign, up.Strict, up.MLP = u.Cycles, u.Threshold, u.SameSign, u.Strict, u.MLP
+	}
 }
