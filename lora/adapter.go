@@ -1,6 +1,20 @@
 package lora
 
-import "github.com/modelcompress/compress/lora/internal/adapter"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/delta"
+	"github.com/modelcompress/compress/lora/internal/folder"
+	"github.com/modelcompress/compress/lora/internal/forms"
+	"github.com/modelcompress/compress/lora/internal/mos"
+	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/peft"
+	"github.com/modelcompress/compress/safetensors"
+)
 
 // Ways in which adapters can be wrong.
 var (
@@ -10,3 +24,84 @@ var (
 	ErrFile        = adapter.ErrFile        // the files are malformed or disagree with their configuration
 	ErrUnsupported = adapter.ErrUnsupported // a feature that cannot be computed here
 )
+
+// Adapter is a change of a base model: low-rank factors of some of its matrices, and tensors that were trained whole.
+type Adapter struct {
+	inner *adapter.Adapter
+}
+
+// Open reads the adapter in a folder for an open model: PEFT's LoRA in all its variants, or a native folder. Everything in the
+// files must fit the model. The errors wrap this package's, or those of package safetensors.
+func Open(dir string, m *lm.Model) (*Adapter, error) {
+	base, err := forms.Of(m)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := native.Type(dir)
+	if err != nil {
+		return nil, err
+	}
+	var a *adapter.Adapter
+	if native.Handles(kind) {
+		a, err = native.Read(dir, base)
+	} else {
+		a, err = peft.Read(dir, base.Modules())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Adapter{a}, nil
+}
+
+// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA as PEFT does, the other kinds in their own
+// form (see [Export] for those). An existing folder that is not empty is refused unless overwrite is set, and one that holds no
+// adapter in any case.
+func (a *Adapter) Save(dir string, overwrite bool) error {
+	if overwrite {
+		if err := replaceable(dir); err != nil {
+			return err
+		}
+	}
+	if a.inner.Config.Kind == adapter.LoRA {
+		return peft.Write(dir, a.inner, peft.WriteOptions{Overwrite: overwrite})
+	}
+	return native.Write(dir, a.inner, safetensors.F32, overwrite)
+}
+
+// replaceable refuses folders that hold something else than an adapter.
+func replaceable(dir string) error {
+	err := folder.Vacant(dir)
+	if err == nil {
+		return nil
+	}
+	if _, missing := os.Stat(filepath.Join(dir, native.ConfigName)); missing != nil {
+		return fmt.Errorf("%w; it holds no adapter and is not replaced", err)
+	}
+	return nil
+}
+
+// Attach lets the adapter act on a model until undo is called. No pass may run at either moment.
+func (a *Adapter) Attach(m *lm.Model) (undo func(), err error) {
+	r, err := delta.Attach(m, a.inner, delta.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return r.Detach, nil
+}
+
+// Kind is how the factors are made: lora, mos, vera or prolora.
+func (a *Adapter) Kind() string { return string(a.inner.Config.Kind) }
+
+// Trainable counts the trained parameters.
+func (a *Adapter) Trainable() int64 { return a.inner.Count() }
+
+// DeadShards counts the public shards of the pools of a Mixture of Shards that no block uses: they count as parameters, but are never
+// trained.
+func (a *Adapter) DeadShards() int {
+	n := 0
+	for _, p := range mos.Pools(a.inner) {
+		da, db := p.Dead()
+		n += da + db
+	}
+	return n
+}

@@ -63,8 +63,8 @@ func (r *Runtime) drop(m *module, dst, x kernels.Mat) error {
 	})
 }
 
-// Backward implements [lm.Delta].
-func (r *Runtime) Backward(l lm.Linear, x, dy, dx kernels.Mat) error {
+// backward is the way back through a linear's change.
+func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	m, ok := r.modules[l.Name]
 	if !ok {
 		return fmt.Errorf("%s: adapter was detached", l.Name)

@@ -115,7 +115,7 @@ func (r *Runtime) start() error {
 			names = append(names, l.Module.Tensor)
 		}
 	}
-	undo, err := r.m.Attach(r, names...)
+	undo, err := r.m.Attach(linears{r}, names...)
 	if err != nil {
 		r.Detach()
 		return err

@@ -170,11 +170,7 @@ func biases(a *adapter.Adapter, base Base, add func(tensor, key string, shape []
 		if !strings.HasSuffix(n, "bias") || c.Biases == adapter.LoRABias && !adapted[n] {
 			continue
 		}
-		key := n
-		if adapted[n] {
-			key = strings.TrimSuffix(n, "bias") + "base_layer.bias"
-		}
-		if err := add(n, key, shapes[n]); err != nil {
+		if err := add(n, n, shapes[n]); err != nil {
 			return err
 		}
 	}

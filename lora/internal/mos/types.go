@@ -58,6 +58,18 @@ func inBlock(m adapter.Module) string {
 
 func lastPart(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
+// Sizes are those of the pools of a type.
+func Sizes(c *adapter.Config, t Type) (Geometry, error) {
+	g := Geometry{
+		Blocks: len(t.Modules), Equivalent: c.MoS.EquivalentRank, Rank: c.Rank, Shards: c.MoS.Shards, Private: c.MoS.Private,
+		In: t.Modules[0].In, Out: t.Modules[0].Out, Pure: c.MoS.Sampling == adapter.Pure,
+	}
+	if err := g.Check(); err != nil {
+		return g, fmt.Errorf("%s: %w", t.Name, err)
+	}
+	return g, nil
+}
+
 // Build makes the pools of an adapter for the modules that it adapts, with zeros and no lists.
 func Build(c *adapter.Config, modules []adapter.Module) ([]*Pool, []*adapter.Low, error) {
 	types, err := Types(modules)
@@ -67,12 +79,9 @@ func Build(c *adapter.Config, modules []adapter.Module) ([]*Pool, []*adapter.Low
 	var pools []*Pool
 	parts := map[string]Part{}
 	for _, t := range types {
-		g := Geometry{
-			Blocks: len(t.Modules), Equivalent: c.MoS.EquivalentRank, Rank: c.Rank, Shards: c.MoS.Shards, Private: c.MoS.Private,
-			In: t.Modules[0].In, Out: t.Modules[0].Out, Pure: c.MoS.Sampling == adapter.Pure,
-		}
-		if err := g.Check(); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
+		g, err := Sizes(c, t)
+		if err != nil {
+			return nil, nil, err
 		}
 		pool := NewPool(t.Name, g)
 		pools = append(pools, pool)

@@ -21,6 +21,7 @@ type settings struct {
 	adapter.Config
 	tokens json.RawMessage // trainable_token_indices
 	tying  bool            // ensure_weight_tying
+	stored bool            // fan_in_fan_out: weights are stored [in, out]; a base says so itself
 	notes  []string        // what was accepted without effect
 }
 
@@ -70,7 +71,7 @@ func (s *settings) take(key string, value json.RawMessage) error {
 // inert are the keys that say nothing about what a trained adapter computes.
 var inert = []string{
 	"auto_mapping", "peft_version", "revision", "inference_mode", "megatron_config", "megatron_core", "eva_config", "corda_config",
-	"lora_ga_config", "loftq_config", "qalora_group_size", "runtime_config", "fan_in_fan_out",
+	"lora_ga_config", "loftq_config", "qalora_group_size", "runtime_config",
 }
 
 // refused are the keys of features that are not computed here, once they are set.

@@ -27,13 +27,9 @@ func Read(dir string, modules []adapter.Module) (*adapter.Adapter, error) {
 
 // ReadNoted is [Read], and lists what was accepted without effect, a line each.
 func ReadNoted(dir string, modules []adapter.Module) (*adapter.Adapter, []string, error) {
-	text, err := readConfig(dir)
+	s, err := readSettings(dir)
 	if err != nil {
 		return nil, nil, err
-	}
-	s, err := parse(text)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", filepath.Join(dir, ConfigName), err)
 	}
 	f, err := openWeights(dir)
 	if err != nil {
@@ -49,13 +45,9 @@ func ReadNoted(dir string, modules []adapter.Module) (*adapter.Adapter, []string
 
 // Config reads the configuration of the adapter in a folder alone.
 func Config(dir string) (*adapter.Config, error) {
-	text, err := readConfig(dir)
+	s, err := readSettings(dir)
 	if err != nil {
 		return nil, err
-	}
-	s, err := parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ConfigName), err)
 	}
 	return &s.Config, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -21,11 +22,8 @@ type WriteOptions struct {
 	Overwrite bool              // replace an adapter that is there
 }
 
-// ErrExists: there is something at the place of the output.
-var ErrExists = errors.New("output exists already")
-
 // Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete. The factors are those of
-// [adapter.Low.Pair], whatever the kind. The errors wrap ErrExists, [adapter.ErrUnsupported] for what plain LoRA cannot say, or are
+// [adapter.Low.Pair], whatever the kind. The errors wrap [folder.ErrExists], [adapter.ErrUnsupported] for what plain LoRA cannot say, or are
 // those of the operating system.
 func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if o.DType == 0 {
@@ -42,24 +40,12 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if err != nil {
 		return err
 	}
-	stage := filepath.Join(filepath.Dir(filepath.Clean(dir)), "."+filepath.Base(filepath.Clean(dir))+".partial")
-	if err := os.RemoveAll(stage); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(stage, 0o777); err != nil {
-		return err
-	}
-	err = writeWeights(filepath.Join(stage, WeightsName), entries, o.DType)
-	if err == nil {
-		err = writeFile(filepath.Join(stage, ConfigName), text)
-	}
-	if err == nil {
-		err = publish(stage, dir)
-	}
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(stage))
-	}
-	return nil
+	return folder.Write(dir, o.Overwrite, func(stage string) error {
+		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType); err != nil {
+			return err
+		}
+		return folder.File(filepath.Join(stage, ConfigName), text)
+	})
 }
 
 // entry is a tensor of the file. Its values are made when they are written.
@@ -82,17 +68,37 @@ func tensors(a *adapter.Adapter, o WriteOptions) ([]entry, error) {
 		addLow(add, l, o.Bake)
 	}
 	for _, w := range a.Whole {
-		key := w.Key
-		if dot := strings.LastIndexByte(key, '.'); !savedWhole(&a.Config, key[:dot]) && adapted(a, key[:dot]) {
-			key = key[:dot] + ".base_layer" + key[dot:]
-		}
-		add(key, w.Value.Data, w.Shape...)
+		add(wholeKey(a, w), w.Value.Data, w.Shape...)
 	}
 	for _, r := range a.Rows {
 		add(r.Module.Path+".token_adapter.trainable_tokens_delta", r.Value.Data, int64(r.Value.Value.Rows), int64(r.Value.Value.Cols))
 	}
 	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.key, y.key) })
 	return list, nil
+}
+
+// wholeKey is the key of a whole tensor, without the prefix: PEFT calls what is inside an adapted module its base layer.
+func wholeKey(a *adapter.Adapter, w *adapter.Whole) string {
+	dot := strings.LastIndexByte(w.Key, '.')
+	if !savedWhole(&a.Config, w.Key[:dot]) && adapted(a, w.Key[:dot]) {
+		return w.Key[:dot] + ".base_layer" + w.Key[dot:]
+	}
+	return w.Key
+}
+
+// KeyOf is the key of a parameter in the file that [Write] makes of a LoRA.
+func KeyOf(a *adapter.Adapter, p *adapter.Param) string {
+	for _, w := range a.Whole {
+		if w.Value == p {
+			return prefix + wholeKey(a, w)
+		}
+	}
+	for _, r := range a.Rows {
+		if r.Value == p {
+			return prefix + r.Module.Path + ".token_adapter.trainable_tokens_delta"
+		}
+	}
+	return prefix + p.Name
 }
 
 // addLow adds the factors of a module.
@@ -182,49 +188,13 @@ func vacant(dir string, overwrite bool) error {
 	case err != nil:
 		return err
 	case !overwrite:
-		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces an adapter", dir, ErrExists)
+		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces an adapter", dir, folder.ErrExists)
 	}
 	known := []string{ConfigName, WeightsName, "README.md"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
-			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir, ErrExists, e.Name())
+			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir, folder.ErrExists, e.Name())
 		}
 	}
 	return nil
-}
-
-// publish gives a staged folder its name. An adapter that is there is moved aside first.
-func publish(stage, dir string) error {
-	if err := syncFolder(stage); err != nil {
-		return err
-	}
-	aside := stage + ".old"
-	if err := os.RemoveAll(aside); err != nil {
-		return err
-	}
-	if err := os.Rename(dir, aside); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(stage, dir); err != nil {
-		return errors.Join(err, os.Rename(aside, dir))
-	}
-	return errors.Join(syncFolder(filepath.Dir(filepath.Clean(dir))), os.RemoveAll(aside))
-}
-
-func writeFile(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

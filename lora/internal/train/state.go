@@ -1,0 +1,197 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// ErrOtherRun: the state in the folder belongs to a run with other settings, data or model.
+var ErrOtherRun = errors.New("the unfinished run has other settings, data or base")
+
+// ErrState: a file of state cannot be used.
+var ErrState = errors.New("state of the run")
+
+// Progress is what a run has done so far.
+type Progress struct {
+	Step        int     `json:"step"` // steps done
+	Fingerprint string  `json:"fingerprint"`
+	Steps       []Step  `json:"steps"`
+	Evals       []Eval  `json:"evals,omitempty"`
+	Seconds     float64 `json:"seconds"`
+}
+
+// The names of state files: state-00000120.safetensors is the state after 120 steps; best.safetensors the best values so far.
+const (
+	statePrefix = "state-"
+	stateSuffix = ".safetensors"
+	bestName    = "best.safetensors"
+	optimiser   = "optimizer."
+	progressKey = "progress"
+)
+
+// entry is a tensor of a state file.
+type entry struct {
+	name string
+	t    safetensors.DType
+	len  int
+	data func() ([]byte, error)
+}
+
+// writeState writes a file of state, which is there completely or not at all.
+func writeState(path string, entries []entry, progress any) error {
+	text, err := json.Marshal(progress)
+	if err != nil {
+		return err
+	}
+	infos := make([]safetensors.Info, len(entries))
+	for i, e := range entries {
+		infos[i] = safetensors.Info{Name: e.name, DType: e.t, Shape: []int64{int64(e.len)}}
+	}
+	w, err := safetensors.Create(path, infos, map[string]string{progressKey: string(text)}, safetensors.Options{Order: safetensors.OrderAligned, Overwrite: true})
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		data, err := e.data()
+		if err == nil {
+			err = w.WriteTensor(e.name, data)
+		}
+		if err != nil {
+			return errors.Join(err, w.Abort())
+		}
+	}
+	if err := w.Finish(); err != nil {
+		return errors.Join(err, w.Abort())
+	}
+	return nil
+}
+
+func f32Entry(name string, x []float32) entry {
+	return entry{name, safetensors.F32, len(x), func() ([]byte, error) {
+		data := make([]byte, 4*len(x))
+		return data, floats.Encode(data, x, safetensors.F32)
+	}}
+}
+
+// latest finds the newest usable state of a folder; "" if there is none.
+func latest(dir string) (string, error) {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	name, most := "", -1
+	for _, e := range list {
+		digits, ok := strings.CutPrefix(e.Name(), statePrefix)
+		if !ok {
+			continue
+		}
+		if digits, ok = strings.CutSuffix(digits, stateSuffix); !ok {
+			continue
+		}
+		if n, err := strconv.Atoi(digits); err == nil && n > most {
+			name, most = e.Name(), n
+		}
+	}
+	if name == "" {
+		return "", nil
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// prune removes all states but the one after step.
+func prune(dir string, step int) error {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if n := e.Name(); strings.HasPrefix(n, statePrefix) && n != stateName(step) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, n)))
+		}
+	}
+	return err
+}
+
+func stateName(step int) string { return fmt.Sprintf("%s%08d%s", statePrefix, step, stateSuffix) }
+
+// readState opens a state file and reads what is in its header.
+func readState(path string, progress any) (*safetensors.File, error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(f.Metadata()[progressKey]), progress); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrState, err), f.Close())
+	}
+	return f, nil
+}
+
+// fillFrom reads a tensor of known length.
+func fillFrom(f *safetensors.File, name string, dst []float32) error {
+	info, ok := f.Info(name)
+	if !ok || info.DType != safetensors.F32 || !slices.Equal(info.Shape, []int64{int64(len(dst))}) {
+		return fmt.Errorf("%w: tensor %.200q is missing or of another size", ErrState, name)
+	}
+	return f.View(name, func(data []byte) error { return floats.Decode(dst, data, info.DType) })
+}
+
+// optimizerState reads what the optimiser had.
+func optimizerState(f *safetensors.File) (map[string][]float32, error) {
+	state := map[string][]float32{}
+	for _, n := range f.Names() {
+		short, ok := strings.CutPrefix(n, optimiser)
+		if !ok {
+			continue
+		}
+		info, _ := f.Info(n)
+		x := make([]float32, info.Size/4)
+		if err := fillFrom(f, n, x); err != nil {
+			return nil, err
+		}
+		state[short] = x
+	}
+	return state, nil
+}
+
+// optimizerEntries lists the optimiser's state.
+func optimizerEntries(state map[string][]float32) []entry {
+	var list []entry
+	names := make([]string, 0, len(state))
+	for n := range state {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		list = append(list, f32Entry(optimiser+n, state[n]))
+	}
+	return list
+}
+
+// paramEntries lists the values of an adapter's parameters.
+func paramEntries(a *adapter.Adapter) []entry {
+	var list []entry
+	for _, p := range a.Trainable() {
+		list = append(list, f32Entry(p.Name, p.Data()))
+	}
+	return list
+}
+
+// bytesOfMat reads a matrix in its own type off the device.
+func bytesOfMat(dev kernels.Device, x kernels.Mat) ([]byte, error) {
+	data := make([]byte, x.Len()*x.DType().Size())
+	return data, dev.Download(data, x.Buf, x.Off)
+}

@@ -1,0 +1,231 @@
+// Package train is the training loop: batches in, gradients, clipping, updates, evaluations, and state on disk from which an interrupted
+// run goes on with the same bits.
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/optim"
+	"github.com/modelcompress/compress/lora/internal/plan"
+)
+
+// Step is what happened in one step.
+type Step struct {
+	Step     int     `json:"step"` // from 0
+	Loss     float64 `json:"loss"` // mean over the tokens that count, before the update
+	LR       float64 `json:"lr"`
+	GradNorm float64 `json:"grad_norm"` // global, before clipping
+	Tokens   int     `json:"tokens"`    // all that the model saw
+	Counted  int     `json:"counted"`   // those whose loss counts
+	Seconds  float64 `json:"seconds"`
+}
+
+// Eval is the loss on held-out data after some steps.
+type Eval struct {
+	Step int     `json:"step"` // steps done
+	Loss float64 `json:"loss"`
+	Best bool    `json:"best,omitempty"` // so far
+}
+
+// Settings of [Run].
+type Settings struct {
+	LR       float64
+	Schedule optim.Schedule
+	Clip     float64 // global norm; 0: none
+
+	Eval      *plan.Data // nil: no evaluation
+	EvalEvery int        // steps; the last step is always followed by one
+	Batch     int        // sequences per pass of an evaluation
+	KeepBest  bool
+
+	Dir         string // of the state; "": none is kept
+	SaveEvery   int    // steps
+	Resume      bool
+	Fingerprint string
+
+	Each func(Step) // after every step; nil: nobody
+	Note func(Eval) // after every evaluation
+}
+
+// Subject is what is trained.
+type Subject interface {
+	// Step computes the loss of some batches (the mean over counted tokens) and its gradients, and updates with the learning rate.
+	// A loss or gradient that is not finite is an error that leaves the values as they are.
+	Step(ctx context.Context, step int, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error)
+	// Eval computes the sum of the losses of a batch, and how many there are.
+	Eval(ctx context.Context, b plan.Batch) (sum float64, counted int, err error)
+	// Save writes all values and the optimiser's state; with best only the values.
+	Save(path string, p Progress, best bool) error
+	// Restore takes over what Save has written.
+	Restore(path string, p *Progress, best bool) error
+}
+
+// Run trains. On a cancelled context, and on an error, the state before the step that failed is kept in the folder.
+func Run(ctx context.Context, s Subject, p *plan.Plan, o Settings) (*Progress, error) {
+	r := &run{Subject: s, plan: p, o: o, done: &Progress{Fingerprint: o.Fingerprint}}
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	r.before = r.done.Seconds
+	r.started = time.Now()
+	for r.done.Step < len(p.Steps) {
+		if err := r.step(ctx); err != nil {
+			return r.done, r.abandon(err)
+		}
+	}
+	if o.KeepBest && o.Dir != "" && len(r.done.Evals) > 0 && !r.done.Evals[len(r.done.Evals)-1].Best {
+		var best Progress
+		if err := s.Restore(filepath.Join(o.Dir, bestName), &best, true); err != nil {
+			return r.done, err
+		}
+	}
+	return r.done, nil
+}
+
+// run is a run in progress.
+type run struct {
+	Subject
+	plan    *plan.Plan
+	o       Settings
+	done    *Progress
+	before  float64 // seconds of earlier runs
+	started time.Time
+}
+
+// open makes the folder of the state, or takes over what is in it.
+func (r *run) open() error {
+	if r.o.Dir == "" {
+		return nil
+	}
+	if !r.o.Resume {
+		if err := os.RemoveAll(r.o.Dir); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(r.o.Dir, 0o777); err != nil {
+		return err
+	}
+	path, err := latest(r.o.Dir)
+	if err != nil || path == "" {
+		return err
+	}
+	var p Progress
+	if err := r.Restore(path, &p, false); err != nil {
+		return err
+	}
+	if p.Fingerprint != r.o.Fingerprint {
+		return fmt.Errorf("%s: %w", r.o.Dir, ErrOtherRun)
+	}
+	if p.Step > len(r.plan.Steps) || p.Step != len(p.Steps) {
+		return fmt.Errorf("%s: %w: %d steps, %d planned", path, ErrState, p.Step, len(r.plan.Steps))
+	}
+	r.done = &p
+	return nil
+}
+
+// step runs one step and what follows it.
+func (r *run) step(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	n, began := r.done.Step, time.Now()
+	batches, counted := r.plan.At(n)
+	s := Step{Step: n, LR: r.o.LR * r.o.Schedule(n), Tokens: r.plan.Tokens(n), Counted: counted}
+	var err error
+	if s.Loss, s.GradNorm, err = r.Step(ctx, n, batches, counted, s.LR, r.o.Clip); err != nil {
+		return fmt.Errorf("step %d: %w", n, err)
+	}
+	s.Seconds = time.Since(began).Seconds()
+	r.done.Step, r.done.Steps = n+1, append(r.done.Steps, s)
+	if r.o.Each != nil {
+		r.o.Each(s)
+	}
+	if err := r.eval(ctx); err != nil {
+		return fmt.Errorf("evaluation after step %d: %w", n, err)
+	}
+	if r.o.Dir != "" && (r.done.Step == len(r.plan.Steps) || r.o.SaveEvery > 0 && r.done.Step%r.o.SaveEvery == 0) {
+		return r.save()
+	}
+	return nil
+}
+
+// save writes the state and removes the one before.
+func (r *run) save() error {
+	r.done.Seconds = r.before + time.Since(r.started).Seconds()
+	if err := r.Save(filepath.Join(r.o.Dir, stateName(r.done.Step)), *r.done, false); err != nil {
+		return err
+	}
+	return prune(r.o.Dir, r.done.Step)
+}
+
+// abandon keeps what there is after an error.
+func (r *run) abandon(err error) error {
+	if r.o.Dir == "" || r.done.Step == 0 {
+		return err
+	}
+	if _, there := os.Stat(filepath.Join(r.o.Dir, stateName(r.done.Step))); there == nil {
+		return err
+	}
+	return errors.Join(err, r.save())
+}
+
+// eval measures the loss on the held-out data when it is time.
+func (r *run) eval(ctx context.Context) error {
+	n := r.done.Step
+	if r.o.Eval == nil || n != len(r.plan.Steps) && (r.o.EvalEvery <= 0 || n%r.o.EvalEvery != 0) {
+		return nil
+	}
+	loss, err := Mean(ctx, r.Subject, *r.o.Eval, r.o.Batch)
+	if err != nil {
+		return err
+	}
+	e := Eval{Step: n, Loss: loss, Best: true}
+	for _, earlier := range r.done.Evals {
+		e.Best = e.Best && loss < earlier.Loss
+	}
+	r.done.Evals = append(r.done.Evals, e)
+	if e.Best && r.o.KeepBest && r.o.Dir != "" {
+		if err := r.Save(filepath.Join(r.o.Dir, bestName), Progress{Step: n}, true); err != nil {
+			return err
+		}
+	}
+	if r.o.Note != nil {
+		r.o.Note(e)
+	}
+	return nil
+}
+
+// Mean is the mean loss of a subject over data, batch sequences at a time.
+func Mean(ctx context.Context, s Subject, d plan.Data, batch int) (float64, error) {
+	p, err := plan.New(d, plan.Options{Batch: max(batch, 1), Ordered: true})
+	if err != nil {
+		return 0, err
+	}
+	sum, n := 0.0, 0
+	for step := range p.Steps {
+		batches, _ := p.At(step)
+		for _, b := range batches {
+			part, counted, err := s.Eval(ctx, b)
+			if err != nil {
+				return 0, err
+			}
+			sum, n = sum+part, n+counted
+		}
+	}
+	return sum / float64(n), nil
+}
+
+// finite refuses a norm or a loss that training cannot go on with.
+func finite(what string, x float64) error {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%s is %v: %w", what, x, lm.ErrNonFinite)
+	}
+	return nil
+}
