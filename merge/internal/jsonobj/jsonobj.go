@@ -1,0 +1,160 @@
+// Package jsonobj edits JSON objects whose keys have an order that should stay, such as config.json and tokenizer.json:
+// values are kept as they were written, and only those that are set change.
+package jsonobj
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrObject: the text is not one JSON object with distinct keys.
+var ErrObject = errors.New("not a JSON object")
+
+// Object is a JSON object: keys in order and their values as JSON text. The zero value is empty.
+type Object struct {
+	keys   []string
+	values map[string]json.RawMessage
+}
+
+// Parse reads an object. The error wraps ErrObject.
+func Parse(text []byte) (*Object, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	o := &Object{}
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("%w: it does not begin with a brace", ErrObject)
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %v", ErrObject, err)
+		}
+		key, _ := t.(string)
+		if o.Has(key) {
+			return nil, fmt.Errorf("%w: key %q is given twice", ErrObject, key)
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, fmt.Errorf("%w: key %q: %v", ErrObject, key, err)
+		}
+		o.Set(key, value)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrObject, err)
+	}
+	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+		return nil, fmt.Errorf("%w: something follows it", ErrObject)
+	}
+	return o, nil
+}
+
+// Keys lists the keys in order.
+func (o *Object) Keys() []string { return slices.Clone(o.keys) }
+
+// Has tells whether a key is there.
+func (o *Object) Has(key string) bool {
+	_, ok := o.values[key]
+	return ok
+}
+
+// Get gives the JSON text of a key's value, nil if it is absent.
+func (o *Object) Get(key string) json.RawMessage { return o.values[key] }
+
+// Decode reads the value of a key into v and tells whether it was there and had the type of v; null counts as absent.
+func (o *Object) Decode(key string, v any) bool {
+	text, ok := o.values[key]
+	return ok && string(text) != "null" && json.Unmarshal(text, v) == nil
+}
+
+// Set gives a key a value as JSON text, at its place or at the end.
+func (o *Object) Set(key string, value json.RawMessage) {
+	if o.values == nil {
+		o.values = map[string]json.RawMessage{}
+	}
+	if !o.Has(key) {
+		o.keys = append(o.keys, key)
+	}
+	o.values[key] = value
+}
+
+// Put is Set for a Go value that JSON can express; text is written without escapes for HTML.
+func (o *Object) Put(key string, value any) error {
+	text, err := Text(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	o.Set(key, text)
+	return nil
+}
+
+// Delete removes a key.
+func (o *Object) Delete(key string) {
+	delete(o.values, key)
+	o.keys = slices.DeleteFunc(o.keys, func(k string) bool { return k == key })
+}
+
+// Text writes a Go value as JSON without escapes for HTML.
+func Text(value any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Compact writes the object on one line.
+func (o *Object) Compact() (json.RawMessage, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, key := range o.keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		text, err := Text(key)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(text)
+		b.WriteByte(':')
+		b.Write(o.values[key])
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// Indent writes the object over several lines, two spaces to a level, with a line end at its end.
+func (o *Object) Indent() ([]byte, error) {
+	text, err := o.Compact()
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return nil, err
+	}
+	return append(bytes.TrimRight(b.Bytes(), "\n"), '\n'), nil
+}
+
+// Find gives the object at a dotted path of keys, and o itself for "".
+func (o *Object) Find(path string) (*Object, bool) {
+	at := o
+	if path == "" {
+		return at, true
+	}
+	for part := range strings.SplitSeq(path, ".") {
+		if !at.Has(part) {
+			return nil, false
+		}
+		next, err := Parse(at.Get(part))
+		if err != nil {
+			return nil, false
+		}
+		at = next
+	}
+	return at, true
+}

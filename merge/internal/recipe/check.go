@@ -1,0 +1,125 @@
+package recipe
+
+import (
+	"slices"
+
+	"github.com/modelcompress/compress/merge/internal/strict"
+)
+
+// scope is the settings of one place of the recipe, converted to the method's types.
+type scope map[string]typed
+
+// settings converts the settings of a place and reports those that mean nothing there: unknown names are faults; what
+// another method knows, or what has no effect at this place, is a warning.
+func (x *resolver) settings(params Parameters, ofModel bool) scope {
+	out := scope{}
+	for _, p := range params {
+		known := x.method.param(p.Name)
+		switch {
+		case known == nil && x.knownElsewhere(p.Name):
+			x.warn("line %d: %s has no effect with %s", p.Line, p.Name, x.method.Name)
+		case known == nil:
+			x.r.Add(p.Place, strict.ErrUnknownKey, "%s has no parameter %q%s", x.method.Name, p.Name, strict.Suggest(p.Name, x.method.names()))
+		case ofModel && known.Scope == Shared:
+			x.warn("line %d: %s has no effect under a model; it belongs under the parameters of the recipe, a module or a slice", p.Line, p.Name)
+		default:
+			out[p.Name] = typedSetting(x.r, p.Setting, known)
+		}
+	}
+	return out
+}
+
+// names lists the parameters of a method.
+func (m *Method) names() []string {
+	out := make([]string, len(m.Params))
+	for i, p := range m.Params {
+		out[i] = p.Name
+	}
+	return out
+}
+
+// knownElsewhere tells whether another method has a parameter of that name.
+func (x *resolver) knownElsewhere(name string) bool {
+	return slices.ContainsFunc(x.methods, func(m Method) bool { return m.param(name) != nil })
+}
+
+// chooseMethod finds the document's method in the table. A mediate recipe has no parameters of its own to resolve.
+func (x *resolver) chooseMethod() bool {
+	d := x.plan.Document
+	if d.Method == Mediated {
+		x.method = &Method{Name: Mediated, Base: BaseRequired, MinModels: 1}
+		return true
+	}
+	known := []string{Mediated}
+	for i := range x.methods {
+		if x.methods[i].Name == d.Method {
+			x.method = &x.methods[i]
+			return true
+		}
+		known = append(known, x.methods[i].Name)
+	}
+	x.r.Add(d.methodAt, strict.ErrValue, "unknown merge_method %q%s", d.Method, strict.Suggest(d.Method, known))
+	return false
+}
+
+// checkRun notes what the method does not allow about the inputs of a slice.
+func (x *resolver) checkRun(s *run) {
+	m := x.method
+	for i, a := range s.inputs {
+		if slices.ContainsFunc(s.inputs[:i], func(b runInput) bool { return b.model == a.model }) {
+			x.r.Add(a.at, strict.ErrDuplicateKey, "%s is given twice", x.plan.Models[a.model])
+		}
+	}
+	has := s.base >= 0 && s.baseInput() >= 0
+	switch {
+	case m.Base == BaseRequired && s.base < 0:
+		x.r.Add(x.plan.Document.methodAt, strict.ErrMissingKey, "%s needs a base_model", m.Name)
+		return
+	case m.Base != BaseIgnored && s.base >= 0 && !has:
+		x.r.Add(s.at, strict.ErrValue, "the base_model %s must be among the sources of the slice", x.plan.Models[s.base])
+		return
+	}
+	others := len(s.inputs)
+	if has && m.Base != BaseIgnored {
+		others--
+	}
+	x.checkCount(s, len(s.inputs), m.MinInputs, m.MaxInputs, "models, the base included")
+	x.checkCount(s, others, m.MinModels, m.MaxModels, "models beside the base")
+}
+
+// checkCount notes a number of models outside of a method's bounds.
+func (x *resolver) checkCount(s *run, n, low, high int, what string) {
+	if x.method.Base == BaseIgnored || s.base < 0 {
+		what = "models"
+	}
+	switch {
+	case high > 0 && low == high && n != low:
+		x.r.Add(s.at, strict.ErrValue, "%s takes exactly %d %s, not %d", x.method.Name, low, what, n)
+	case n < low:
+		x.r.Add(s.at, strict.ErrValue, "%s takes at least %d %s, not %d", x.method.Name, low, what, n)
+	case high > 0 && n > high:
+		x.r.Add(s.at, strict.ErrValue, "%s takes at most %d %s, not %d", x.method.Name, high, what, n)
+	}
+}
+
+// checkLayers notes layers that a model does not have.
+func (x *resolver) checkLayers(s *run) {
+	for _, in := range s.inputs {
+		if have := x.layers(in.model); in.first+s.length > have {
+			x.r.Add(in.at, strict.ErrValue, "layers [%d, %d) of %s: it has %d", in.first, in.first+s.length, x.plan.Models[in.model], have)
+		}
+	}
+}
+
+// unusedModules warns of modules that a recipe with modules leaves out.
+func (x *resolver) unusedModules() {
+	var listed []string
+	for _, m := range x.plan.Document.Modules {
+		listed = append(listed, m.Name)
+	}
+	for _, name := range x.moduleNames() {
+		if len(listed) > 0 && !slices.Contains(listed, name) {
+			x.warn("module %q is not in the recipe; its tensors are copied from %s", name, x.plan.Models[x.plan.Donor])
+		}
+	}
+}

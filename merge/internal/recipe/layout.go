@@ -1,0 +1,228 @@
+package recipe
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/jsonobj"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Input is a model of a recipe as it lies on disk.
+type Input struct {
+	Ref     Ref
+	Dir     string             // its folder
+	Tensors []safetensors.Info // in the order of the file
+	Config  []byte             // the text of config.json, nil if there is none
+}
+
+// layout is what the tensors of an input are, by the names that the architecture's table gives them. Without a table a
+// name is its own, and the number in it says the layer.
+type layout struct {
+	input   *Input
+	table   *arch.Arch // nil for an architecture that has none
+	class   string     // what tells architectures apart: the model_type
+	tied    bool       // the configuration says so
+	tensors []entry    // in the order of the file
+	byName  map[string]*entry
+	ignored []string       // buffers, which are no parameters
+	layers  map[string]int // number of layers by the prefix before the number
+	order   []string       // the prefixes, in order of appearance
+	blocks  map[blockKey][]*entry
+}
+
+// blockKey is a layer of a stack.
+type blockKey struct {
+	stack string
+	block int
+}
+
+// entry is one tensor of an input.
+type entry struct {
+	name  string // as the table spells it
+	info  safetensors.Info
+	role  arch.Role
+	bias  bool
+	block int    // number of the layer, -1 outside
+	stack string // what stands before the number
+	rest  string // and behind it
+}
+
+// newLayout sorts the tensors of an input.
+func newLayout(in *Input) *layout {
+	l := &layout{input: in, byName: map[string]*entry{}, layers: map[string]int{}, blocks: map[blockKey][]*entry{}}
+	l.readConfig()
+	index := templates(l.table)
+	for _, info := range in.Tensors {
+		if l.table != nil && l.table.IsBuffer(info.Name) {
+			l.ignored = append(l.ignored, info.Name)
+			continue
+		}
+		l.tensors = append(l.tensors, l.entry(info, index))
+	}
+	for i := range l.tensors {
+		e := &l.tensors[i]
+		l.byName[e.name] = e
+		l.blocks[blockKey{e.stack, e.block}] = append(l.blocks[blockKey{e.stack, e.block}], e)
+		if e.block < 0 {
+			continue
+		}
+		if _, known := l.layers[e.stack]; !known {
+			l.order = append(l.order, e.stack)
+		}
+		l.layers[e.stack] = max(l.layers[e.stack], e.block+1)
+	}
+	return l
+}
+
+// readConfig finds the architecture's table.
+func (l *layout) readConfig() {
+	o, err := jsonobj.Parse(l.input.Config)
+	if err != nil {
+		return
+	}
+	o.Decode("model_type", &l.class)
+	if l.input.Ref.Class != "" {
+		if table, err := arch.ByClass([]string{l.input.Ref.Class}); err == nil {
+			l.class = table.ModelType
+		}
+	}
+	if table, err := arch.Lookup(l.class); err == nil {
+		l.table = table
+		if key, ok := table.Config["tied"]; ok {
+			l.tied = truth(o, key)
+		}
+		return
+	}
+	o.Decode("tie_word_embeddings", &l.tied)
+}
+
+// truth reads a truth value of a configuration by its key's description.
+func truth(o *jsonobj.Object, key arch.Key) bool {
+	var value bool
+	for _, name := range append([]string{key.Key}, key.Also...) {
+		if name != "" && o.Decode(name, &value) {
+			return value
+		}
+	}
+	_ = json.Unmarshal(key.Default, &value) // a default that is no truth value counts as false
+	return value
+}
+
+// templates indexes the name templates of a table.
+func templates(table *arch.Arch) map[string]*arch.Tensor {
+	index := map[string]*arch.Tensor{}
+	if table == nil {
+		return index
+	}
+	for i := range table.Tensors {
+		index[table.Tensors[i].Name] = &table.Tensors[i]
+	}
+	return index
+}
+
+// entry sorts one tensor in.
+func (l *layout) entry(info safetensors.Info, index map[string]*arch.Tensor) entry {
+	e := entry{name: info.Name, info: info}
+	candidates := []string{info.Name}
+	if l.table != nil && l.table.OptionalPrefix != "" {
+		candidates = append(candidates, l.table.OptionalPrefix+info.Name)
+	}
+	for _, name := range candidates {
+		if t := lookup(index, name); t != nil {
+			e.name, e.role, e.bias = name, t.Role, t.Part == "bias"
+			break
+		}
+	}
+	e.stack, e.block, e.rest = layerOf(e.name)
+	if e.role == "" && e.block < 0 {
+		e.role, e.bias = guessRole(e.name)
+	}
+	return e
+}
+
+// lookup finds the template of a name: its first number is the layer's, the second, if the template has one, the expert's.
+func lookup(index map[string]*arch.Tensor, name string) *arch.Tensor {
+	if t := index[name]; t != nil {
+		return t
+	}
+	parts := strings.Split(name, ".")
+	marks := []string{"{l}", "{e}"}
+	for i, part := range parts {
+		if len(marks) == 0 {
+			break
+		}
+		if _, err := strconv.ParseUint(part, 10, 31); err == nil {
+			parts[i], marks = marks[0], marks[1:]
+			if t := index[strings.Join(parts, ".")]; t != nil {
+				return t
+			}
+		}
+	}
+	return nil
+}
+
+// layerOf splits a name at its first number between dots; block is -1 if there is none.
+func layerOf(name string) (stack string, block int, rest string) {
+	for from := 0; ; {
+		i := strings.IndexByte(name[from:], '.')
+		if i < 0 {
+			return "", -1, ""
+		}
+		i += from
+		j := strings.IndexByte(name[i+1:], '.')
+		if j < 0 {
+			return "", -1, ""
+		}
+		j += i + 1
+		if n, err := strconv.ParseUint(name[i+1:j], 10, 31); err == nil && n < maxLayers && name[i+1:j] == strconv.FormatUint(n, 10) {
+			return name[:i], int(n), name[j+1:]
+		}
+		from = j
+	}
+}
+
+// guessRole knows the usual names of token tables and heads, for architectures without a table.
+func guessRole(name string) (role arch.Role, bias bool) {
+	stem, part := name, ""
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		stem, part = name[:i], name[i+1:]
+	}
+	last := stem[strings.LastIndexByte(stem, '.')+1:]
+	switch last {
+	case "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "token_embedding":
+		return arch.Embed, part == "bias"
+	case "lm_head", "embed_out":
+		return arch.Head, part == "bias"
+	}
+	return "", false
+}
+
+// vocabAxis gives the axis of an entry over the vocabulary, -1 for none.
+func (e *entry) vocabAxis() int {
+	if e.role == arch.Embed || e.role == arch.Head {
+		return 0
+	}
+	return -1
+}
+
+// embedding gives the token table, nil if there is none.
+func (l *layout) embedding() *entry {
+	for i := range l.tensors {
+		if e := &l.tensors[i]; e.role == arch.Embed && !e.bias {
+			return e
+		}
+	}
+	return nil
+}
+
+// final tells whether a tensor outside of the layers comes after them: the table's final norm and head.
+func (e *entry) final() bool {
+	switch e.role {
+	case arch.FinalNorm, arch.Head, arch.EmbedOut:
+		return true
+	}
+	return false
+}
