@@ -20,6 +20,8 @@ type WriteOptions struct {
 	DType     safetensors.DType // of all tensors; 0: F32
 	Bake      bool              // the scale goes into B and alpha becomes the rank, for readers that do not scale as PEFT does
 	Overwrite bool              // replace an adapter that is there
+	// Pair gives the factors A [rank, in] and B [out, rank] of a module when they are written, module by module; nil: [adapter.Low.Pair].
+	Pair func(l *adapter.Low) (a, b kernels.Mat, err error)
 }
 
 // Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete. The factors are those of
@@ -52,26 +54,27 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 type entry struct {
 	key   string
 	shape []int64
-	value func() []float32
+	value func() ([]float32, error)
 }
 
 // tensors lists what goes into the file, sorted by name as PEFT's are.
 func tensors(a *adapter.Adapter, o WriteOptions) ([]entry, error) {
 	var list []entry
-	add := func(key string, value func() []float32, shape ...int64) {
+	add := func(key string, value func() ([]float32, error), shape ...int64) {
 		list = append(list, entry{prefix + key, shape, value})
 	}
+	pairs := &pairs{of: o.Pair}
 	for _, l := range a.Low {
 		if o.Bake && l.Bias != nil {
 			return nil, fmt.Errorf("%w: the scale of an adapter with lora_bias cannot be baked into B", adapter.ErrUnsupported)
 		}
-		addLow(add, l, o.Bake)
+		addLow(add, l, pairs, o.Bake)
 	}
 	for _, w := range a.Whole {
-		add(wholeKey(a, w), w.Value.Data, w.Shape...)
+		add(wholeKey(a, w), stored(w.Value), w.Shape...)
 	}
 	for _, r := range a.Rows {
-		add(r.Module.Path+".token_adapter.trainable_tokens_delta", r.Value.Data, int64(r.Value.Value.Rows), int64(r.Value.Value.Cols))
+		add(r.Module.Path+".token_adapter.trainable_tokens_delta", stored(r.Value), int64(r.Value.Value.Rows), int64(r.Value.Value.Cols))
 	}
 	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.key, y.key) })
 	return list, nil
@@ -101,34 +104,68 @@ func KeyOf(a *adapter.Adapter, p *adapter.Param) string {
 	return prefix + p.Name
 }
 
+// stored gives a parameter's value.
+func stored(p *adapter.Param) func() ([]float32, error) {
+	return func() ([]float32, error) { return p.Data(), nil }
+}
+
+// pairs makes the factors of a module once for both of its tensors, which are neighbours in the file.
+type pairs struct {
+	of   func(l *adapter.Low) (a, b kernels.Mat, err error)
+	last *adapter.Low
+	a, b kernels.Mat
+}
+
+func (p *pairs) get(l *adapter.Low) (a, b kernels.Mat, err error) {
+	if p.last == l {
+		return p.a, p.b, nil
+	}
+	p.last = nil
+	if p.of == nil {
+		p.a, p.b = l.Pair()
+	} else if p.a, p.b, err = p.of(l); err != nil {
+		return a, b, err
+	}
+	p.last = l
+	return p.a, p.b, nil
+}
+
 // addLow adds the factors of a module.
-func addLow(add func(key string, value func() []float32, shape ...int64), l *adapter.Low, bake bool) {
+func addLow(add func(key string, value func() ([]float32, error), shape ...int64), l *adapter.Low, p *pairs, bake bool) {
 	m := l.Module
 	nameA, nameB := ".lora_A.weight", ".lora_B.weight"
 	if m.Table {
 		nameA, nameB = ".lora_embedding_A", ".lora_embedding_B"
 	}
 	rank, in, out := int64(l.Rank), int64(m.In), int64(m.Out)
-	add(m.Path+nameA, func() []float32 { a, _ := l.Pair(); return flat(a) }, rank, in)
-	add(m.Path+nameB, func() []float32 {
-		_, b := l.Pair()
-		data := flat(b)
+	add(m.Path+nameA, func() ([]float32, error) {
+		a, _, err := p.get(l)
+		return flat(a), err
+	}, rank, in)
+	add(m.Path+nameB, func() ([]float32, error) {
+		_, b, err := p.get(l)
+		data := slices.Clone(flat(b))
 		if bake {
 			for i := range data {
 				data[i] *= float32(l.Scale)
 			}
 		}
-		return data
+		return data, err
 	}, out, rank)
 	if l.Bias != nil {
-		add(m.Path+".lora_B.bias", l.Bias.Data, out)
+		add(m.Path+".lora_B.bias", stored(l.Bias), out)
 	}
 	if l.Magnitude != nil {
-		add(m.Path+".lora_magnitude_vector", l.Magnitude.Data, out)
+		add(m.Path+".lora_magnitude_vector", stored(l.Magnitude), out)
 	}
 }
 
-func flat(m kernels.Mat) []float32 { return m.Buf.F32()[m.Off : m.Off+m.Len()] }
+func flat(m kernels.Mat) []float32 {
+	if m.IsZero() {
+		return nil
+	}
+	return m.Buf.F32()[m.Off : m.Off+m.Len()]
+}
 
 // adapted reports whether the module at a path has a low-rank change, so that PEFT wraps it.
 func adapted(a *adapter.Adapter, path string) bool { return a.Find(path) != nil }
@@ -150,20 +187,26 @@ func writeWeights(path string, entries []entry, t safetensors.DType) error {
 		return err
 	}
 	for _, e := range entries {
-		x := e.value()
-		data := make([]byte, len(x)*floats.Size(t))
-		err := floats.Encode(data, x, t)
-		if err == nil {
-			err = checkRange(e.key, data, x, t)
-		}
-		if err == nil {
-			err = w.WriteTensor(e.key, data)
-		}
-		if err != nil {
+		if err := writeEntry(w, e, t); err != nil {
 			return errors.Join(err, w.Abort())
 		}
 	}
 	return w.Finish()
+}
+
+func writeEntry(w *safetensors.Writer, e entry, t safetensors.DType) error {
+	x, err := e.value()
+	if err != nil {
+		return err
+	}
+	data := make([]byte, len(x)*floats.Size(t))
+	if err := floats.Encode(data, x, t); err != nil {
+		return err
+	}
+	if err := checkRange(e.key, data, x, t); err != nil {
+		return err
+	}
+	return w.WriteTensor(e.key, data)
 }
 
 // checkRange refuses values that are not finite once stored.

@@ -1,0 +1,284 @@
+// Package extract makes a LoRA of the difference of two checkpoints of one shape: the truncated singular value decomposition of
+// each matrix' difference, matrix by matrix.
+package extract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/lora/internal/peft"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// ErrOption: an option is out of range.
+var ErrOption = errors.New("extraction option")
+
+// Options of [Run].
+type Options struct {
+	Rank      int               // of every matrix; one that is smaller is padded with zeros
+	Targets   adapter.Match     // matrices; zero: all linears of the blocks
+	DType     safetensors.DType // of the factors; 0: F32
+	Exact     bool              // whole decompositions instead of sketches
+	Seed      uint64            // of the sketches
+	Threads   int               // 0: all processors
+	Overwrite bool              // replace an adapter that is there
+	Base      string            // base_model_name_or_path of the result
+	// Progress is told how many matrices are done; nil: nobody wants to know.
+	Progress func(name string, done, total int64)
+}
+
+// Report says what an extraction kept.
+type Report struct {
+	Rank     int      `json:"rank"`
+	Energy   float64  `json:"energy"` // share of the squares of all differences of the matrices that the factors hold
+	Matrices []Matrix `json:"matrices"`
+	LeftOut  []Rest   `json:"left_out"` // other tensors that differ; the adapter does not hold them
+}
+
+// Matrix says what was kept of one matrix.
+type Matrix struct {
+	Path     string  `json:"path"`
+	Norm     float64 `json:"norm"`     // Frobenius norm of the difference
+	Relative float64 `json:"relative"` // by the norm of the base's matrix
+	Energy   float64 `json:"energy"`   // share of the squares of its singular values; 1 where nothing differs
+}
+
+// Rest is a tensor outside of the matrices that differs.
+type Rest struct {
+	Tensor   string  `json:"tensor"`
+	Norm     float64 `json:"norm"`
+	Relative float64 `json:"relative"`
+}
+
+// Run writes the LoRA that leads from base to tuned to the folder out: B = U·√S and A = √S·Vᵀ of the difference U·S·Vᵀ cut to the
+// rank, with scale 1. One matrix is in memory at a time. The errors wrap ErrOption, [adapter.ErrBase] where the checkpoints differ in shape,
+// [adapter.ErrTarget] or [adapter.ErrFile] for values that are not finite.
+func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Options) (*Report, error) {
+	x := &extractor{Options: o, base: base, tuned: tuned, report: &Report{Rank: o.Rank, Matrices: []Matrix{}, LeftOut: []Rest{}}}
+	if o.Rank < 1 {
+		return nil, fmt.Errorf("%w: a rank of %d", ErrOption, o.Rank)
+	}
+	if err := x.compare(); err != nil {
+		return nil, err
+	}
+	a, err := x.plan()
+	if err != nil {
+		return nil, err
+	}
+	if err := x.rest(ctx); err != nil {
+		return nil, err
+	}
+	err = peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite, Pair: func(l *adapter.Low) (kernels.Mat, kernels.Mat, error) {
+		if err := ctx.Err(); err != nil {
+			return kernels.Mat{}, kernels.Mat{}, err
+		}
+		return x.pair(l)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	order := map[string]int{}
+	for i, m := range x.targets {
+		order[m.Path] = i
+	}
+	slices.SortFunc(x.report.Matrices, func(p, q Matrix) int { return order[p.Path] - order[q.Path] })
+	x.report.Energy = ratio(x.kept, x.all)
+	return x.report, nil
+}
+
+type extractor struct {
+	Options
+	base, tuned *adapter.Checkpoint
+	report      *Report
+	targets     []adapter.Module
+	kept, all   float64
+}
+
+// compare finds the first tensor in which the two differ in shape.
+func (x *extractor) compare() error {
+	for _, name := range x.base.Source.Names() {
+		p, _ := x.base.Source.Info(name)
+		q, ok := x.tuned.Source.Info(name)
+		switch {
+		case !ok:
+			return fmt.Errorf("%s: %w than %s: it has no tensor %.200q", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
+		case !slices.Equal(p.Shape, q.Shape):
+			return fmt.Errorf("%s: tensor %.200q: %w than %s: shape %v, not %v", x.tuned.Dir, name, adapter.ErrBase, x.base.Dir, q.Shape, p.Shape)
+		}
+	}
+	for _, name := range x.tuned.Source.Names() {
+		if _, ok := x.base.Source.Info(name); !ok {
+			return fmt.Errorf("%s: %w than %s: tensor %.200q is only here", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
+		}
+	}
+	return nil
+}
+
+// plan lists the modules of the adapter.
+func (x *extractor) plan() (*adapter.Adapter, error) {
+	c := adapter.Config{Kind: adapter.LoRA, Base: x.Base, Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias, Targets: x.Targets}
+	if c.Targets.IsZero() {
+		c.Targets.All = true
+	}
+	var err error
+	if x.targets, err = c.Chosen(x.base.Modules); err != nil {
+		return nil, err
+	}
+	a := &adapter.Adapter{Config: c}
+	for _, m := range x.targets {
+		if m.Tied {
+			return nil, fmt.Errorf("%w: the head is the token table, so its difference is the table's", adapter.ErrTarget)
+		}
+		a.Low = append(a.Low, &adapter.Low{Module: m, Rank: x.Rank, Alpha: c.Alpha, Scale: 1})
+	}
+	return a, nil
+}
+
+// pair decomposes the difference of one matrix.
+func (x *extractor) pair(l *adapter.Low) (a, b kernels.Mat, err error) {
+	d, norm, err := x.difference(l.Module)
+	if err != nil {
+		return a, b, err
+	}
+	turned := l.Module.Transposed || l.Module.Table // d is [in, out]
+	rank := min(x.Rank, d.Rows, d.Cols)
+	u, s, v, err := x.svd(d, rank)
+	if err != nil {
+		return a, b, fmt.Errorf("matrix %s: %w", l.Module.Tensor, err)
+	}
+	if turned {
+		u, v = v, u
+	}
+	pa, pb := adapter.NewParam("", x.Rank, l.Module.In), adapter.NewParam("", l.Module.Out, x.Rank)
+	kept := 0.0
+	for k := range rank {
+		kept += s[k] * s[k]
+		root := math.Sqrt(s[k])
+		for i := range l.Module.In {
+			pa.Value.RowF32(k)[i] = float32(root * v.At(i, k))
+		}
+		for i := range l.Module.Out {
+			pb.Value.RowF32(i)[k] = float32(root * u.At(i, k))
+		}
+	}
+	all := d.Norm() * d.Norm()
+	x.kept, x.all = x.kept+min(kept, all), x.all+all
+	x.report.Matrices = append(x.report.Matrices, Matrix{l.Module.Path, math.Sqrt(all), quotient(math.Sqrt(all), norm), ratio(min(kept, all), all)})
+	if x.Progress != nil {
+		x.Progress("extract", int64(len(x.report.Matrices)), int64(len(x.targets)))
+	}
+	return pa.Value, pb.Value, nil
+}
+
+// svd decomposes by a sketch, or wholly where that is asked for.
+func (x *extractor) svd(d linalg.Matrix, rank int) (u linalg.Matrix, s []float64, v linalg.Matrix, err error) {
+	solver := linalg.Solver{Threads: x.Threads}
+	if x.Exact {
+		return solver.SVD(d)
+	}
+	return solver.TruncatedSVD(d, rank, linalg.Sketch{Seed: x.Seed})
+}
+
+// difference is tuned minus base of one matrix as it is stored, and the norm of the base's.
+func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64, err error) {
+	info, _ := x.base.Source.Info(m.Tensor)
+	d = linalg.New(int(info.Shape[0]), int(info.Shape[1]))
+	at := 0
+	norm, _, err = x.each(m.Tensor, func(before, after []float32) {
+		for i, v := range after {
+			d.Data[at+i] = float64(v) - float64(before[i])
+		}
+		at += len(after)
+	})
+	return d, norm, err
+}
+
+// pieceLen is how many elements are read at a time.
+const pieceLen = 1 << 18
+
+// each reads a tensor of both checkpoints piece by piece, and gives the norms of the base's values and of the difference.
+func (x *extractor) each(name string, fn func(before, after []float32)) (norm, difference float64, err error) {
+	p, _ := x.base.Source.Info(name)
+	n := p.Elements()
+	buf := make([]float32, 2*min(n, pieceLen))
+	for lo := int64(0); lo < n; lo += pieceLen {
+		k := min(pieceLen, n-lo)
+		before, after := buf[:k], buf[k:2*k]
+		if err := read(x.base, name, lo, before); err != nil {
+			return 0, 0, err
+		}
+		if err := read(x.tuned, name, lo, after); err != nil {
+			return 0, 0, err
+		}
+		for i, v := range after {
+			e := float64(v) - float64(before[i])
+			norm += float64(before[i]) * float64(before[i])
+			difference += e * e
+		}
+		fn(before, after)
+	}
+	return math.Sqrt(norm), math.Sqrt(difference), nil
+}
+
+// read reads elements of a tensor and refuses what is not finite.
+func read(c *adapter.Checkpoint, name string, at int64, dst []float32) error {
+	info, _ := c.Source.Info(name)
+	if !floats.Known(info.DType) {
+		return fmt.Errorf("%s: tensor %.200q: %w: %w: %s", c.Dir, name, adapter.ErrFile, floats.ErrDType, info.DType)
+	}
+	size := floats.Size(info.DType)
+	raw := make([]byte, len(dst)*size)
+	if _, err := c.Source.ReadAt(name, raw, at*int64(size)); err != nil {
+		return err
+	}
+	if err := floats.Decode(dst, raw, info.DType); err != nil {
+		return err
+	}
+	if i := floats.NonFinite(dst); i >= 0 {
+		return fmt.Errorf("%s: tensor %.200q: %w: element %d is %v", c.Dir, name, adapter.ErrFile, at+int64(i), dst[i])
+	}
+	return nil
+}
+
+// rest finds the other tensors that differ.
+func (x *extractor) rest(ctx context.Context) error {
+	for _, p := range x.base.Layout.Params {
+		if slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Tensor == p.Name }) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		norm, difference, err := x.each(p.Name, func(_, _ []float32) {})
+		if err != nil {
+			return err
+		}
+		if difference > 0 {
+			x.report.LeftOut = append(x.report.LeftOut, Rest{p.Name, difference, quotient(difference, norm)})
+		}
+	}
+	return nil
+}
+
+// ratio is a/b, and 1 where there is nothing of which a could be a part.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 1
+	}
+	return a / b
+}
+
+// quotient is a/b, 0 for a zero b.
+func quotient(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
