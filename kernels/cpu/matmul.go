@@ -20,10 +20,17 @@ type matmuls struct {
 
 // matmulOps fills in the matrix products.
 func (d *Device) matmulOps(o *kernels.Ops) {
-	m := &matmuls{d: d, ks: matmulKernels(d.isa)}
+	m := d.matmuls()
 	o.MatMulNT = m.nt
 	o.MatMulNN = m.nn
 	o.MatMulTN = m.tn
+}
+
+// matmuls picks the kernels of the products.
+func (d *Device) matmuls() *matmuls {
+	m := &matmuls{d: d, ks: matmulKernels(d.isa)}
+	m.ks.add = vectorLoops(d.isa).add
+	return m
 }
 
 // nt computes dst[i,j] = Σ_p x[i,p]·w[j,p] (+ bias[j], + dst[i,j]).

@@ -35,8 +35,8 @@ func avx512Kernels(f features) kernelSet {
 	}
 	if f.amx {
 		s.fastBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 1, bParts: 1, run: gemmAMX1}
-		s.exactBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 3, bParts: 1, run: gemmAMX3}
-		s.split32 = tileKernel{rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 3, run: gemmAMX6}
+		s.exactBF16 = tileKernel{rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 1, run: gemmAMX3}
+		s.split32 = tileKernel{rows: 32, cols: 32, depth: 128, layout: panelTiles, aParts: 3, bParts: 3, run: gemmAMX6}
 		s.direct = directAMX
 	}
 	return s

@@ -86,7 +86,7 @@ func (p *directProduct) packX() bool {
 	}
 	for block := range pieces(p.x.Cols, stageDepth) {
 		st.block(block, stageDepth, p.x.Cols)
-		st.packRight(p.packed[tile.panelSize(32, st.k0, p.parts):], operand{Mat: p.x}, 0)
+		st.packRight(p.packed[tile.panelSize(32, st.k0, p.parts):], source{op: operand{Mat: p.x}}, 0)
 	}
 	return splittable(st.split.peak)
 }

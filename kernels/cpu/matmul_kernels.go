@@ -31,8 +31,9 @@ type kernelSet struct {
 	exactBF16 tileKernel // bfloat16 weights, activations in three parts
 	split32   tileKernel // both operands in three parts
 
-	packA, packB func(*packArgs) // transpose exact.rows and group rows; nil: in Go
-	group        int             // rows that packB takes together
+	add          func(dst, a, b []float32, scale float32) // dst = a + scale·b
+	packA, packB func(*packArgs)                          // transpose exact.rows and group rows; nil: in Go
+	group        int                                      // rows that packB takes together
 
 	split     func(*splitArgs)
 	pairRows  func(*pairArgs) // of bfloat16

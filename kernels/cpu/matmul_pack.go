@@ -41,6 +41,15 @@ const (
 	maxParts   = 3
 )
 
+// growFloats returns s with n elements, their contents undefined.
+func growFloats(s []float32, n int) []float32 {
+	if n <= cap(s) {
+		return s[:n]
+	}
+	units := grow(nil, n)
+	return unsafe.Slice((*float32)(unsafe.Pointer(&units[0])), n)
+}
+
 // stage is the scratch memory of one piece of work, with the block of the inner size that it is at.
 type stage struct {
 	ks     *kernelSet
@@ -49,8 +58,13 @@ type stage struct {
 
 	f32    [stageUnits]float32
 	u16    [maxParts * stageRows * stagePitch]uint16
-	c      [32 * 32]float32             // a tile of dst
-	right  []uint32                     // packed right panels
+	c      [32 * 32]float32 // some elements of a row
+	left   []uint32         // packed left panels
+	right  []uint32         // a packed right panel
+	spare  []uint32         // panels of the exact kernel
+	peaks  []uint32         // largest magnitudes of the left panels, as float32 bits
+	total  []float32        // sums of a piece, rows pitch apart
+	pitch  int
 	sums   [maxGroups * 32 * 32]float32 // of a direct product; a turned panel of stageDepth at most
 	args   tileArgs
 	pack   packArgs
@@ -125,8 +139,10 @@ func (st *stage) packLeft(dst []uint32, o operand, r int) {
 const tileBytes = 1024
 
 // packRight packs the panel of the right operand that starts at row r.
-func (st *stage) packRight(dst []uint32, o operand, r int) {
-	t := st.tile
+func (st *stage) packRight(dst []uint32, s source, r int) {
+	o, t, k0 := s.op, st.tile, st.k0
+	r, st.k0 = r-s.row, k0-s.k0
+	defer func() { st.k0 = k0 }()
 	if t.layout == panelFloats {
 		st.packFloats(dst, o, r, t.cols, st.ks.packB, st.ks.group)
 		return
@@ -344,11 +360,12 @@ func (st *stage) square(o operand, q, r int) (src unsafe.Pointer, stride int) {
 	return unsafe.Pointer(&to[0]), squareSide * 4
 }
 
-// packLeftColumns packs panels of 32 columns, size units apart in dst, of a left operand stored as [k, rows], as tiles. Every
-// row is read through all panels, because short stretches of long rows leave most of what the caches fetch unused.
-func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r, panels int) {
+// packLeftColumns packs panels of 32 columns, size units apart in dst, of a left operand stored as [k, rows], as tiles, with
+// the peak of each. Every row is read through all panels, because short stretches of long rows leave most of what the caches fetch unused.
+func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r int, peaks []uint32) {
 	const panel = squareSide * squareSide // floats of a panel in the stage, [32 rows][32 p]
-	parts := st.tile.aParts
+	parts, panels := st.tile.aParts, len(peaks)
+	clear(peaks)
 	for q := 0; q < st.kc; q += squareSide {
 		for h := 0; h < squareSide; h += stageRows {
 			src, stride := st.columns(o, q+h, r, panels*squareSide)
@@ -359,7 +376,9 @@ func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r, panels in
 		for i := range panels {
 			st.split.dst = unsafe.Pointer(&dst[i*size+q/squareSide*parts*2*tileBytes/4])
 			st.split.src = unsafe.Pointer(&st.f32[i*panel])
+			st.split.peak = peaks[i]
 			st.ks.split(&st.split)
+			peaks[i] = st.split.peak
 		}
 	}
 }

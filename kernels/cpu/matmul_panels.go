@@ -2,63 +2,62 @@ package cpu
 
 import (
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Bounds of the blocks of a product. The left operand is packed before the multiplication, as many rows at a time as
-// packedUnits allows; then every piece packs its columns of the right operand, a block of its inner size at a time, and
-// multiplies them with its rows. A piece's block of the right operand stays in the second-level cache.
+// Bounds of the pieces of a product. A piece packs its blocks of both operands, a block of the inner size at a time: reading them
+// again is cheaper than writing packed ones beyond the second-level cache and reading those. A piece's sums lie together in
+// memory, because rows of dst that are a power of two apart compete for the same cache lines. The sums and the block of the left
+// operand stay in the second-level cache, and a panel of the right operand in the first-level cache.
 const (
-	packedUnits = 2 << 20   // 32-bit units of the packed left operand, about
-	pieceRows   = 512       // rows of a piece, at most about
-	pieceSpace  = 384 << 10 // bytes that a piece takes of a block of the packed left operand, at most about
-	pieceCols   = 256       // columns of a piece, less where the product would make few pieces
-	fewPieces   = 8
-	packPanels  = 4 // left panels packed by one piece of work
+	pieceSide  = 512       // rows and columns of a piece, at most about
+	directSide = 1024      // columns of a piece whose sums are dst itself
+	pieceSpace = 576 << 10 // bytes that a piece takes of a block of the packed left operand, at most about
+	packPanels = 4         // left panels that are packed together where they are columns
+	fewPieces  = 8         // pieces that other operations make at least
+	sumsPad    = 16        // floats between two rows of a piece's sums
 )
 
-// panelProduct is one product in progress: dst[m,n] = a·bᵀ with the operands seen as [m,k] and [n,k].
+// panelProduct is one product in progress: dst[m,n] = a·bᵀ with the operands seen as [m,k] and [n,k]. Where the bounds of pieces
+// are does not show in the result.
 type panelProduct struct {
-	ks    *kernelSet
-	tile  *tileKernel
-	dst   kernels.Mat
-	a, b  operand
-	k     int
-	depth int // of a block of the inner size
-	o     kernels.MatMul
+	ks     *kernelSet
+	tile   *tileKernel
+	dst    kernels.Mat
+	a, b   operand
+	k      int
+	depth  int // of a block of the inner size
+	o      kernels.MatMul
+	panels int  // left panels
+	rows   int  // left panels of a piece
+	cols   int  // right panels of a piece
+	aSize  int  // 32-bit units per left panel of a whole block
+	direct bool // kernels write whole tiles to dst; see goesDirect
 
-	i0, mc     int // rows whose left operand is packed
-	panels     int // left panels in these
-	rows, cols int // left and right panels of a piece
-	aSize      int // 32-bit units per left panel of a whole block
-	left       []uint32
-	peak       atomic.Uint32 // largest magnitude in left, as float32 bits
-
-	pack, multiply func(piece int) // packPiece and multiplyPiece, bound once
+	multiply func(piece int) // multiplyPiece, bound once
 }
 
 var panelProducts = sync.Pool{New: func() any {
 	p := &panelProduct{}
-	p.pack, p.multiply = p.packPiece, p.multiplyPiece
+	p.multiply = p.multiplyPiece
 	return p
 }}
 
-// panels computes a product block by block.
+// panels computes a product piece by piece.
 func (m *matmuls) panels(dst kernels.Mat, a, b operand, k int, o kernels.MatMul) {
 	p := panelProducts.Get().(*panelProduct)
 	p.ks, p.dst, p.a, p.b, p.k, p.o = &m.ks, dst, a, b, k, o
-	tile := m.ks.choose(dst.Rows, b.DType(), o.Precision)
-	limit := max(pieceRows, packedUnits/k)
-	rows := evenBlock(dst.Rows, limit, tile.rows)
-	for p.i0 = 0; p.i0 < dst.Rows; p.i0 += rows {
-		p.mc = min(rows, dst.Rows-p.i0)
-		p.rowBlock(m.d, tile)
-	}
-	p.dst, p.a, p.b, p.o = kernels.Mat{}, operand{}, operand{}, kernels.MatMul{}
+	p.run(m.d)
 	panelProducts.Put(p)
+}
+
+// run computes the product and forgets its operands.
+func (p *panelProduct) run(d *Device) {
+	p.prepare(p.ks.choose(p.dst.Rows, p.b.DType(), p.o.Precision), d.threads)
+	d.parallel(p.count(), p.multiply)
+	p.dst, p.a, p.b, p.o = kernels.Mat{}, operand{}, operand{}, kernels.MatMul{}
 }
 
 // choose returns the fastest kernel for m rows and a right operand of type t.
@@ -89,30 +88,37 @@ func pieces(n, per int) int { return (n + per - 1) / per }
 
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
 
-// rowBlock packs p.mc rows of the left operand and multiplies them, with the exact kernel where magnitudes forbid a split.
-func (p *panelProduct) rowBlock(d *Device, tile *tileKernel) {
-	p.prepare(tile)
-	d.parallel(pieces(p.panels, packPanels), p.pack)
-	if tile.aParts > 1 && !splittable(p.peak.Load()) {
-		p.prepare(&p.ks.exact)
-		d.parallel(pieces(p.panels, packPanels), p.pack)
-	}
-	d.parallel(pieces(p.panels, p.rows)*pieces(p.dst.Cols, p.cols*p.tile.cols), p.multiply)
-}
-
-// prepare sizes the blocks for a kernel.
-func (p *panelProduct) prepare(tile *tileKernel) {
+// prepare cuts the product into pieces for a kernel: a few per thread, as large as they may be.
+func (p *panelProduct) prepare(tile *tileKernel, threads int) {
 	p.tile = tile
 	p.depth = evenBlock(p.k, tile.depth, 32)
-	p.panels = pieces(p.mc, tile.rows)
+	p.panels = pieces(p.dst.Rows, tile.rows)
 	p.aSize = tile.panelSize(tile.rows, p.depth, tile.aParts)
-	p.left = grow(p.left, pieces(p.k, p.depth)*p.panels*p.aSize)
-	p.peak.Store(0)
-	p.rows = evenBlock(p.panels, max(1, min(pieceRows/tile.rows, pieceSpace/(4*p.aSize))), 1)
-	p.cols = pieceCols / tile.cols
-	for p.cols > 1 && pieces(p.panels, p.rows)*pieces(p.dst.Cols, p.cols*tile.cols) < fewPieces {
-		p.cols /= 2
+	across := pieces(p.dst.Cols, tile.cols)
+	p.direct = p.goesDirect()
+	side := pieceSide
+	if p.direct {
+		side = directSide
 	}
+	p.rows = evenBlock(p.panels, max(1, min(pieceSide/tile.rows, pieceSpace/(4*p.aSize))), 1)
+	p.cols = evenBlock(across, max(1, side/tile.cols), 1)
+	for threads > 1 && p.count() < 2*threads && p.rows*p.cols > 1 {
+		if p.rows*tile.rows >= p.cols*tile.cols && p.rows > 1 || p.cols == 1 {
+			p.rows = pieces(p.rows, 2)
+		} else {
+			p.cols = pieces(p.cols, 2)
+		}
+	}
+}
+
+// goesDirect reports whether kernels are to write to dst itself: where they write every element once.
+func (p *panelProduct) goesDirect() bool {
+	return p.k <= p.depth && p.tile.aParts <= 1 && p.o.Bias.IsZero()
+}
+
+// count is the number of pieces.
+func (p *panelProduct) count() int {
+	return pieces(p.panels, p.rows) * pieces(p.dst.Cols, p.cols*p.tile.cols)
 }
 
 // panelSize is the size of a panel of width rows in 32-bit units.
@@ -151,145 +157,175 @@ func splittable(peak uint32) bool {
 	return peak == 0 || peak >= smallest && peak < largest
 }
 
-// packPiece packs a few left panels over the whole inner size.
-func (p *panelProduct) packPiece(piece int) {
-	st := getStage(p.ks, p.tile)
-	defer stages.Put(st)
-	for block := range pieces(p.k, p.depth) {
-		st.block(block, p.depth, p.k)
-		first, end := piece*packPanels, min(p.panels, (piece+1)*packPanels)
-		if p.a.kMajor && p.tile.layout == panelTiles {
-			st.packLeftColumns(p.leftPanels(block, first), p.aSize, p.a, p.i0+first*p.tile.rows, end-first)
-			continue
-		}
-		for r := first; r < end; r++ {
-			st.packLeft(p.leftPanels(block, r)[:p.aSize], p.a, p.i0+r*p.tile.rows)
-		}
-	}
-	raise(&p.peak, st.split.peak)
-}
-
-// leftPanels is the packed left operand of a block of the inner size, from panel r.
-func (p *panelProduct) leftPanels(block, r int) []uint32 {
-	return p.left[(block*p.panels+r)*p.aSize:]
-}
-
-// raise sets peak to v if that is larger.
-func raise(peak *atomic.Uint32, v uint32) {
-	for old := peak.Load(); v > old && !peak.CompareAndSwap(old, v); old = peak.Load() {
-	}
-}
-
 // piece is a rectangle of dst: left panels [lo, hi), columns [j, end).
 type piece struct{ lo, hi, j, end int }
+
+// at returns piece n.
+func (p *panelProduct) at(n int) piece {
+	width := p.cols * p.tile.cols
+	across := pieces(p.dst.Cols, width)
+	lo, j := n/across*p.rows, n%across*width
+	return piece{lo, min(p.panels, lo+p.rows), j, min(p.dst.Cols, j+width)}
+}
+
+// source is where the right operand of a piece's block lies: op, from row and element k0 of the inner size on.
+type source struct {
+	op      operand
+	row, k0 int
+}
 
 // multiplyPiece computes one rectangle of the block.
 func (p *panelProduct) multiplyPiece(n int) {
 	st := getStage(p.ks, p.tile)
 	defer stages.Put(st)
-	width := p.cols * p.tile.cols
-	across := pieces(p.dst.Cols, width)
-	lo, j := n/across*p.rows, n%across*width
-	c := piece{lo, min(p.panels, lo+p.rows), j, min(p.dst.Cols, j+width)}
-	if !p.o.Bias.IsZero() {
-		p.startBias(c)
-	}
+	c := p.at(n)
+	p.openSums(st, c)
 	for block := range pieces(p.k, p.depth) {
 		st.block(block, p.depth, p.k)
-		p.multiplyBlock(st, c, block)
+		p.multiplyBlock(st, c, source{op: p.b})
+	}
+	p.storeSums(st, c)
+}
+
+// openSums makes room for the sums of a piece, in whole tiles.
+func (p *panelProduct) openSums(st *stage, c piece) {
+	st.pitch = roundUp(c.end-c.j, p.tile.cols) + sumsPad
+	st.total = growFloats(st.total, (c.hi-c.lo)*p.tile.rows*st.pitch)
+}
+
+// multiplyBlock adds one block of the inner size to the sums of a piece, one right panel at a time.
+func (p *panelProduct) multiplyBlock(st *stage, c piece, s source) {
+	t := p.tile
+	p.packLeft(st, c)
+	st.right = grow(st.right, t.panelSize(t.cols, st.kc, t.bParts))
+	for j := c.j; j < c.end; j += t.cols {
+		st.split.peak = 0
+		st.packRight(st.right, s, j)
+		whole := t.aParts <= 1 || splittable(st.split.peak)
+		for lo := c.lo; lo < c.hi; {
+			hi, exact := p.stretch(st, c, lo, whole)
+			if exact {
+				p.exactPanels(st, piece{lo, hi, j, c.end}, c, s)
+			} else {
+				p.multiplyPanels(st, c, lo, hi, j)
+			}
+			lo = hi
+		}
 	}
 }
 
-// multiplyBlock adds one block of the inner size to a piece.
-func (p *panelProduct) multiplyBlock(st *stage, c piece, block int) {
-	t := p.tile
-	size := t.panelSize(t.cols, st.kc, t.bParts)
-	st.right = grow(st.right, pieces(c.end-c.j, t.cols)*size)
-	st.split.peak = 0
-	for j := c.j; j < c.end; j += t.cols {
-		st.packRight(st.right[(j-c.j)/t.cols*size:][:size], p.b, j)
-	}
-	if t.aParts > 1 && !splittable(st.split.peak) {
-		p.exactBlock(st, c)
+// packLeft packs the left panels of a piece for one block of the inner size, with the peak of each.
+func (p *panelProduct) packLeft(st *stage, c piece) {
+	st.left = grow(st.left, (c.hi-c.lo)*p.aSize)
+	st.peaks = grow(st.peaks, c.hi-c.lo)
+	if p.a.kMajor && p.tile.layout == panelTiles {
+		for r := 0; r < c.hi-c.lo; r += packPanels {
+			n := min(packPanels, c.hi-c.lo-r)
+			st.packLeftColumns(st.left[r*p.aSize:], p.aSize, p.a, (c.lo+r)*p.tile.rows, st.peaks[r:][:n])
+		}
 		return
 	}
-	for j := c.j; j < c.end; j += t.cols {
-		p.multiplyPanel(st, c, j, p.leftPanels(block, c.lo), st.right[(j-c.j)/t.cols*size:])
+	for r := range c.hi - c.lo {
+		st.split.peak = 0
+		st.packLeft(st.left[r*p.aSize:][:p.aSize], p.a, (c.lo+r)*p.tile.rows)
+		st.peaks[r] = st.split.peak
 	}
 }
 
-// adds reports whether the block of the inner size that st works on adds to dst.
-func (p *panelProduct) adds(st *stage) bool { return st.k0 > 0 || p.o.Accumulate || !p.o.Bias.IsZero() }
-
-// multiplyPanel multiplies the left panels of a piece with the right panel of column j: whole tiles in place, the others
-// through scratch.
-func (p *panelProduct) multiplyPanel(st *stage, c piece, j int, left, right []uint32) {
-	t := p.tile
-	step := t.panelSize(t.rows, p.depth, t.aParts)
-	whole := min(c.hi, p.mc/t.rows) - c.lo
-	if j+t.cols > c.end {
-		whole = 0
+// stretch returns the end of the longest stretch of left panels from lo on that take the same kernel for the block, and whether that
+// is the exact one, because they or the right panel cannot be cut into parts.
+func (p *panelProduct) stretch(st *stage, c piece, lo int, whole bool) (hi int, exact bool) {
+	if p.tile.aParts <= 1 {
+		return c.hi, false
 	}
-	if whole > 0 {
-		st.args = tileArgs{
-			a: unsafe.Pointer(&left[0]), b: unsafe.Pointer(&right[0]), c: address(p.dst, p.i0+c.lo*t.rows, j), k: t.depthUnits(st.kc),
-			ldc: p.dst.Stride * 4, panels: whole, aStep: step * 4,
-		}
-		if p.adds(st) {
+	exact = !whole || !splittable(st.peaks[lo-c.lo])
+	for hi = lo + 1; hi < c.hi && exact == (!whole || !splittable(st.peaks[hi-c.lo])); hi++ {
+	}
+	return hi, exact
+}
+
+// multiplyPanels multiplies left panels [lo, hi) of a piece with the right panel of column j.
+func (p *panelProduct) multiplyPanels(st *stage, c piece, lo, hi, j int) {
+	st.args = tileArgs{
+		a: unsafe.Pointer(&st.left[(lo-c.lo)*p.aSize]), b: unsafe.Pointer(&st.right[0]), k: p.tile.depthUnits(st.kc), aStep: p.aSize * 4,
+	}
+	if whole := p.inside(lo, hi, j); whole > 0 {
+		st.args.c, st.args.ldc, st.args.panels = address(p.dst, lo*p.tile.rows, j), p.dst.Stride*4, whole
+		if p.o.Accumulate {
 			st.args.acc = 1
 		}
-		t.run(&st.args)
+		p.tile.run(&st.args)
+		lo += whole
+		st.args.a = unsafe.Add(st.args.a, whole*p.aSize*4)
 	}
-	for r := c.lo + whole; r < c.hi; r++ {
-		p.multiplyEdge(st, left[(r-c.lo)*step:], right, c, r*t.rows, j)
-	}
-}
-
-// multiplyEdge multiplies one left and one right panel into scratch and stores what lies inside the piece.
-func (p *panelProduct) multiplyEdge(st *stage, left, right []uint32, c piece, i, j int) {
-	t := st.tile
-	st.args = tileArgs{
-		a: unsafe.Pointer(&left[0]), b: unsafe.Pointer(&right[0]), c: unsafe.Pointer(&st.c), k: t.depthUnits(st.kc), ldc: t.cols * 4, panels: 1,
-	}
-	t.run(&st.args)
-	rows, cols := min(t.rows, p.mc-i, c.hi*p.tile.rows-i), min(t.cols, c.end-j)
-	for r := range rows {
-		dst, src := p.dst.RowF32(p.i0 + i + r)[j:][:cols], st.c[r*t.cols:][:cols]
-		if !p.adds(st) {
-			copy(dst, src)
-			continue
-		}
-		for q, v := range src {
-			dst[q] += v
-		}
+	if lo < hi {
+		st.args.c, st.args.ldc, st.args.panels = st.sum(p, c, lo*p.tile.rows, j), st.pitch*4, hi-lo
+		st.args.acc = min(st.k0, 1)
+		p.tile.run(&st.args)
 	}
 }
 
-// exactBlock does what multiplyBlock does, with the exact kernel, for a right operand that cannot be cut into parts.
-func (p *panelProduct) exactBlock(st *stage, c piece) {
+// inside is how many of the left panels [lo, hi) give tiles with the right panel of column j that are written to dst itself.
+func (p *panelProduct) inside(lo, hi, j int) int {
+	if !p.direct || j+p.tile.cols > p.dst.Cols {
+		return 0
+	}
+	return max(0, min(hi, p.dst.Rows/p.tile.rows)-lo)
+}
+
+// sum is the address of the sum of row i and column j in those of piece c.
+func (st *stage) sum(p *panelProduct, c piece, i, j int) unsafe.Pointer {
+	return unsafe.Pointer(&st.total[(i-c.lo*p.tile.rows)*st.pitch+j-c.j])
+}
+
+// exactPanels does with the exact kernel what multiplyPanels does, for the left panels and the column of q.
+func (p *panelProduct) exactPanels(st *stage, q, c piece, s source) {
 	t := &p.ks.exact
 	st.tile = t
 	defer func() { st.tile = p.tile }()
 	size := t.panelSize(t.cols, st.kc, 0)
-	st.right = grow(st.right, size+t.panelSize(t.rows, st.kc, 0))
-	right, left := st.right[:size], st.right[size:]
-	for j := c.j; j < c.end; j += t.cols {
-		st.packRight(right, p.b, j)
-		for i := c.lo * p.tile.rows; i < min(p.mc, c.hi*p.tile.rows); i += t.rows {
-			st.packLeft(left, p.a, p.i0+i)
-			p.multiplyEdge(st, left, right, c, i, j)
+	st.spare = grow(st.spare, size+t.panelSize(t.rows, st.kc, 0))
+	right, left := st.spare[:size], st.spare[size:]
+	st.packRight(right, s, q.j)
+	end := min(p.dst.Rows, q.hi*p.tile.rows)
+	for i := q.lo * p.tile.rows; i < end; i += t.rows {
+		st.packLeft(left, p.a, i)
+		st.args = tileArgs{
+			a: unsafe.Pointer(&left[0]), b: unsafe.Pointer(&right[0]), c: unsafe.Pointer(&st.c), k: t.depthUnits(st.kc), ldc: t.cols * 4, panels: 1,
+		}
+		t.run(&st.args)
+		for r := range min(t.rows, end-i) {
+			sum, add := unsafe.Slice((*float32)(st.sum(p, c, i+r, q.j)), t.cols), st.c[r*t.cols:][:t.cols]
+			if st.k0 == 0 {
+				copy(sum, add)
+			} else {
+				p.ks.add(sum, sum, add, 1)
+			}
 		}
 	}
 }
 
-// startBias writes or adds the bias to a piece of dst, before anything else is added there.
-func (p *panelProduct) startBias(c piece) {
-	for i := c.lo * p.tile.rows; i < min(p.mc, c.hi*p.tile.rows); i++ {
-		row := p.dst.RowF32(p.i0 + i)[c.j:c.end]
-		if p.o.Accumulate {
-			addBias(row, p.o.Bias, c.j)
-			continue
+// storeSums writes the sums of a piece to dst, or adds them to it.
+func (p *panelProduct) storeSums(st *stage, c piece) {
+	bias := st.f32[:0]
+	if !p.o.Bias.IsZero() {
+		bias = st.f32[:c.end-c.j]
+		p.ks.widen(bias, p.o.Bias, 0, c.j)
+	}
+	first := c.lo * p.tile.rows
+	for i := first; i < min(p.dst.Rows, c.hi*p.tile.rows); i++ {
+		row, sum := p.dst.RowF32(i)[c.j:c.end], st.total[(i-first)*st.pitch:][:c.end-c.j]
+		if p.direct && i < p.dst.Rows/p.tile.rows*p.tile.rows {
+			done := (c.end - c.j) / p.tile.cols * p.tile.cols
+			row, sum = row[done:], sum[done:]
 		}
-		p.ks.widen(row, p.o.Bias, 0, c.j)
+		if len(bias) > 0 {
+			p.ks.add(sum, sum, bias, 1)
+		}
+		if p.o.Accumulate {
+			p.ks.add(row, row, sum, 1)
+		} else {
+			copy(row, sum)
+		}
 	}
 }

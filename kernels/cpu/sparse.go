@@ -32,7 +32,7 @@ type sparseKernels struct {
 
 // sparseOps fills in the operations on sparse weights.
 func (d *Device) sparseOps(o *kernels.Ops) {
-	s := &sparseOps{matmuls: matmuls{d: d, ks: matmulKernels(d.isa)}, sparse: sparseKernelsOf(d.isa)}
+	s := &sparseOps{matmuls: *d.matmuls(), sparse: sparseKernelsOf(d.isa)}
 	o.MatMulSparse = s.matMul
 	o.Expand = s.expand
 }

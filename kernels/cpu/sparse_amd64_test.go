@@ -9,7 +9,7 @@ func oldSparseDevices(threads int) map[string]*Device {
 		return nil
 	}
 	d := deviceWith(f, threads)
-	s := &sparseOps{matmuls: matmuls{d: d, ks: matmulKernels(f)}, sparse: chooseSparse(f, false)}
+	s := &sparseOps{matmuls: *d.matmuls(), sparse: chooseSparse(f, false)}
 	d.ops.MatMulSparse, d.ops.Expand = s.matMul, s.expand
 	return map[string]*Device{"avx512 without vbmi2": d}
 }
