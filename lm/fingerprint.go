@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/lm/internal/fingerprint"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // weightsHash is the fingerprint, computed once.
@@ -21,9 +22,16 @@ func (m *Model) Fingerprint(ctx context.Context) (string, error) {
 	if m.print.hex != "" {
 		return m.print.hex, nil
 	}
-	config, err := readSmall(m.dir, "config.json")
-	if err == nil {
-		m.print.hex, err = fingerprint.Of(ctx, config, m.source)
-	}
+	var err error
+	m.print.hex, err = Fingerprint(ctx, m.dir, m.source)
 	return m.print.hex, err
+}
+
+// Fingerprint is [Model.Fingerprint] of a checkpoint folder that is not loaded.
+func Fingerprint(ctx context.Context, dir string, source *safetensors.Dir) (string, error) {
+	config, err := readSmall(dir, "config.json")
+	if err != nil {
+		return "", err
+	}
+	return fingerprint.Of(ctx, config, source)
 }
