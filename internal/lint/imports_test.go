@@ -29,12 +29,13 @@ var mayImport = map[string][]string{
 	"lm/optim":     {"kernels"},
 
 	"prune":         append([]string{"kernels", "safetensors", "internal/linalg", "gp"}, engine...),
+	"prune/fitness": append([]string{"kernels", "safetensors", "gp", "prune"}, engine...),
 	"gp":            {"kernels"},
 	"merge":         append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
 	"lora":          append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
 	"editeval":      append([]string{"editeval/edit", "editeval/task"}, engine...),
 	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
-	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus"},
+	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/canon"},
 
 	"internal/jobs":   {},
 	"internal/report": {},

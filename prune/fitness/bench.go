@@ -1,0 +1,270 @@
+package fitness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/internal/host"
+)
+
+// bench is what one measurement at a time needs: models whose weights may be changed, and scratch.
+type bench struct {
+	models []*lm.Model // of the subjects, opened when first needed
+	scores []float32
+	memo   prune.Memo
+}
+
+// model gives a subject's model with its dense weights.
+func (b *bench) model(ctx context.Context, s *subject, at int) (*lm.Model, error) {
+	if b.models[at] == nil {
+		m, err := s.Open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b.models[at] = m
+		return m, nil
+	}
+	m := b.models[at]
+	for _, x := range s.matrices {
+		from, err := s.dense.Param(x.linear.Name)
+		if err != nil {
+			return nil, err
+		}
+		to, err := m.MutableParam(x.linear.Name)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := bytesOf(m.Device(), from)
+		if err == nil {
+			err = m.Device().Upload(to.Buf, to.Off, raw)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", x.linear.Name, err)
+		}
+		to.Buf.Changed()
+	}
+	return m, nil
+}
+
+// bytesOf is a whole parameter in host memory.
+func bytesOf(dev kernels.Device, m kernels.Mat) ([]byte, error) {
+	if !dev.Info().Host {
+		return host.Bytes(dev, m)
+	}
+	raw := m.Buf.Bytes()
+	size := len(raw) / m.Buf.Len
+	return raw[m.Off*size : (m.Off+m.Len())*size], nil
+}
+
+// score computes the scores of a matrix, in host memory, good until the next call.
+func (b *bench) score(p *gp.Program, m *matrix, threads int) (kernels.Mat, error) {
+	if n := m.in.W.Len(); len(b.scores) < n {
+		b.scores = kernels.NewHost(kernels.F32, n).F32()
+	}
+	s := kernels.MatOf(kernels.WrapF32(b.scores[:m.in.W.Len()]), m.in.W.Rows, m.in.W.Cols)
+	if m.blind {
+		for i := range s.Rows {
+			row := s.RowF32(i)
+			widen(row, m.in.W, i)
+			for j, v := range row {
+				row[j] = float32(math.Abs(float64(v)))
+			}
+		}
+		return s, nil
+	}
+	if err := p.Eval(s, m.in, gp.Exec{Threads: threads, Finite: true}); err != nil {
+		return s, fmt.Errorf("%s: %w", m.linear.Name, err)
+	}
+	if host.Same(s, s.RowF32(0)[0]) {
+		return s, fmt.Errorf("%s: %w", m.linear.Name, gp.ErrConstant)
+	}
+	return s, nil
+}
+
+// choose writes the keep mask of scores on a device.
+func (t Setting) choose(dev kernels.Device, keep, scores kernels.Mat) error {
+	if t.Pattern.Structured() {
+		dev.Ops().SelectNM(keep, kernels.Score{X: scores, Raw: true}, t.Pattern.N, t.Pattern.M)
+	} else {
+		dev.Ops().SelectRows(keep, kernels.Score{X: scores, Raw: true}, min(int(float64(keep.Cols)*t.Sparsity), keep.Cols))
+	}
+	return dev.Ops().Sync()
+}
+
+// layers is the mean over the sampled matrices of ‖ΔW·X‖²/‖W·X‖² of zeroing what a metric drops, for every setting.
+func (b *bench) layers(ctx context.Context, s *subject, p *gp.Program, settings []Setting) ([]float64, error) {
+	dev := s.dense.Device()
+	sums, n := make([]float64, len(settings)), 0
+	for i := range s.matrices {
+		m := &s.matrices[i]
+		if m.hessian.IsZero() || !(m.energy > 0) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		all, err := b.score(p, m, dev.Info().Threads)
+		if err != nil {
+			return nil, err
+		}
+		scores := kernels.MatOf(kernels.NewHost(kernels.F32, m.weights.Len()), m.weights.Rows, m.weights.Cols)
+		for k, row := range m.rows {
+			copy(scores.RowF32(k), all.RowF32(row))
+		}
+		for k, t := range settings {
+			e, err := m.dropped(dev, scores, t)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m.linear.Name, err)
+			}
+			sums[k] += e
+		}
+		n++
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%s: %w: nothing flows into the matrices of the sampled blocks", s.Name, ErrSubject)
+	}
+	for k := range sums {
+		sums[k] /= float64(n)
+	}
+	return sums, nil
+}
+
+// dropped is the relative error of the sampled rows of a matrix.
+func (m *matrix) dropped(dev kernels.Device, scores kernels.Mat, t Setting) (float64, error) {
+	keep, free, err := onDevice(dev, scores, t)
+	if err != nil {
+		return 0, err
+	}
+	defer free()
+	mask, err := host.Bytes(dev, keep)
+	if err != nil {
+		return 0, err
+	}
+	w, err := host.F32(dev, m.weights)
+	if err != nil {
+		return 0, err
+	}
+	d := make([]float32, m.weights.Len())
+	for i := range d {
+		if mask[i] == 0 {
+			d[i] = w.Buf.F32()[w.Off+i]
+		}
+	}
+	e, err := energy(dev, d, m.hessian)
+	return e / m.energy, err
+}
+
+// onDevice brings scores to the device and makes the mask there.
+func onDevice(dev kernels.Device, scores kernels.Mat, t Setting) (keep kernels.Mat, free func(), err error) {
+	buf, err := dev.Alloc(kernels.U8, scores.Len())
+	if err != nil {
+		return keep, nil, err
+	}
+	keep = kernels.MatOf(buf, scores.Rows, scores.Cols)
+	if dev.Info().Host {
+		return keep, buf.Free, t.choose(dev, keep, scores)
+	}
+	there, err := upload(dev, scores.Buf.F32()[scores.Off:scores.Off+scores.Len()], scores.Rows, scores.Cols)
+	if err != nil {
+		buf.Free()
+		return keep, nil, err
+	}
+	return keep, func() { buf.Free(); there.Buf.Free() }, t.choose(dev, keep, there)
+}
+
+// mask zeroes what a metric drops in all matrices of a dense model.
+func (b *bench) mask(ctx context.Context, m *lm.Model, s *subject, p *gp.Program, t Setting) error {
+	dev := m.Device()
+	for i := range s.matrices {
+		x := &s.matrices[i]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		scores, err := b.score(p, x, dev.Info().Threads)
+		if err != nil {
+			return err
+		}
+		if err := zero(m, x.linear, scores, t); err != nil {
+			return fmt.Errorf("%s: %w", x.linear.Name, err)
+		}
+	}
+	return nil
+}
+
+// zero applies the mask of scores to one matrix.
+func zero(m *lm.Model, l lm.Linear, scores kernels.Mat, t Setting) error {
+	dev := m.Device()
+	w, err := m.MutableParam(l.Name)
+	if err != nil {
+		return err
+	}
+	keep, free, err := onDevice(dev, scores, t)
+	if err != nil {
+		return err
+	}
+	defer free()
+	if l.Transposed {
+		if keep, err = host.Transposed(dev, keep); err != nil {
+			return err
+		}
+		defer keep.Buf.Free()
+	}
+	dev.Ops().ApplyMask(w, keep)
+	return dev.Ops().Sync()
+}
+
+// losses gives the mean loss of every window, in nats a token.
+func losses(ctx context.Context, m *lm.Model, ids [][]int32) ([]float64, error) {
+	const batch = 8192 // tokens at a time
+	var out []float64
+	for lo := 0; lo < len(ids); {
+		hi, n := lo, 0
+		for hi < len(ids) && (hi == lo || n+len(ids[hi]) <= batch) {
+			n += len(ids[hi])
+			hi++
+		}
+		r, err := m.Forward(ctx, ids[lo:hi], lm.ForwardOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, window := range r.LossPerToken {
+			sum := 0.0
+			for _, v := range window {
+				sum += v
+			}
+			out = append(out, sum/float64(len(window)))
+		}
+		lo = hi
+	}
+	return out, nil
+}
+
+// pruned makes the model that prune.Model makes of the dense one.
+func (b *bench) pruned(ctx context.Context, s *subject, at int, metric prune.Metric, t Setting) (*lm.Model, error) {
+	m, err := b.model(ctx, s, at)
+	if err != nil {
+		return nil, err
+	}
+	o := prune.Options{Metric: metric, Sparsity: t.Sparsity, Pattern: t.Pattern, Memo: &b.memo}
+	if metric.Needs&prune.Gradients != 0 {
+		o.Gradients.File = s.gradients
+	}
+	_, err = prune.Model(ctx, m, s.Calib, o)
+	return m, err
+}
+
+func (b *bench) close() error {
+	var faults []error
+	for _, m := range b.models {
+		if m != nil {
+			faults = append(faults, m.Close())
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,31 @@
+// Package fitness judges expressions of package gp as pruning metrics, on real models, cheap means first.
+//
+// A [Judge] holds the models with what the expressions look at: weights, and gradients and activation statistics of the dense
+// model, gathered once and shared by everything that is measured at the same time. It answers a [Task]: one metric at one rung.
+//
+//	layers   ‖ΔW·X‖²/‖W·X‖² of the matrices of a few blocks, statistics of the dense model   milliseconds
+//	few      loss of the whole model on a few windows, the same statistics                     a forward pass
+//	full     loss on all search windows of the model as prune.Model makes it, statistics
+//	         measured anew behind every pruned block                                           a pruning run
+//	select   the same on the selection windows
+//	test     the same on the test windows
+//
+// A [Ladder] is a fitness for gp.Search: all candidates of a generation climb the rung layers, the best of them the rung few, the
+// best of those the rung full (successive halving). Nothing of it touches the selection and test windows.
+//
+// # Quality
+//
+// With several models, sparsities or patterns, each combination is a case. A quality is relative to Wanda's metric |W|·√X under the
+// same conditions, averaged over the cases: at the rung layers the mean of error/Wanda's error, above it the mean of
+//
+//	(loss - dense loss) / (Wanda's loss - dense loss)
+//
+// so that 1 is as good as Wanda and 0 as good as the dense model. A candidate that is left behind in its generation gets the
+// worst quality of those that went further, plus how much worse than the last of them it was on the rung that stopped it: within
+// a generation the order is that of the ladder.
+//
+// # Data
+//
+// [Divide] deals the windows of one text out to search, selection and test; [Overlap] measures how much of one set of windows
+// another one contains.
+package fitness

@@ -1,0 +1,300 @@
+package fitness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/internal/grads"
+	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Subject is a model that metrics are judged on, with its data.
+type Subject struct {
+	Name string // in reports
+	// Open opens the dense model. It is called once for the statistics and once for every bench; the judge closes the models.
+	Open func(ctx context.Context) (*lm.Model, error)
+
+	Calib  corpus.Windows // that gradients and activation statistics are taken on
+	Search corpus.Windows // that the rungs few and full measure the loss on
+	Select corpus.Windows // that the winner is chosen on
+	Test   corpus.Windows // that is reported; the only set that nothing is chosen by
+}
+
+// subject is a subject with what is measured once.
+type subject struct {
+	Subject
+	id        string
+	dense     *lm.Model
+	gradients string // file
+	matrices  []matrix
+}
+
+// matrix is a linear layer with what a metric looks at.
+type matrix struct {
+	linear lm.Linear
+	in     gp.Inputs // W is [out, in], in host memory
+	blind  bool      // no calibration token reached it: it is ranked by |W|
+
+	// Of sampled blocks.
+	rows    []int       // that errors are measured on
+	weights kernels.Mat // these rows, F32, on the device
+	hessian kernels.Mat // (2/N)·Σ x xᵀ, F32 [in, in], on the device
+	energy  float64     // Σ w·H·wᵀ over the rows
+}
+
+// maxRows is how many rows of a matrix its error is measured on at most.
+const maxRows = 256
+
+// prepare opens a subject's model and measures it.
+func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, dir string) (err error) {
+	if s.dense, err = s.Open(ctx); err != nil {
+		return err
+	}
+	if s.dense.Packed() {
+		return fmt.Errorf("%s: %w: its matrices are packed; unpack it first", s.dense.Path(), ErrSubject)
+	}
+	model, err := s.dense.Fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range []corpus.Windows{s.Calib, s.Search, s.Select, s.Test} {
+		if err := w.Check(s.dense.Config().Vocab); err != nil {
+			return err
+		}
+	}
+	s.id = digest(model, s.Calib.Hash, s.Search.Hash, s.Select.Hash, s.Test.Hash)
+	uses := func(t gp.Symbol) bool {
+		for _, s := range symbols {
+			if s == t {
+				return true
+			}
+		}
+		return t == gp.X || t == gp.G // the references use them
+	}
+	s.gradients = filepath.Join(dir, "gradients-"+digest(model, s.Calib.Hash)[:16]+".safetensors")
+	if err := s.collectGradients(ctx); err != nil {
+		return fmt.Errorf("gradients: %w", err)
+	}
+	return s.gather(ctx, uses, sampled(s.dense.Blocks(), blocks))
+}
+
+// sampled spreads n of so many blocks evenly, first and last included.
+func sampled(blocks, n int) map[int]bool {
+	n = min(n, blocks)
+	at := map[int]bool{}
+	for i := range n {
+		if n == 1 {
+			at[blocks/2] = true
+		} else {
+			at[i*(blocks-1)/(n-1)] = true
+		}
+	}
+	return at
+}
+
+// collectGradients makes the file of gradients, unless an earlier run made it.
+func (s *subject) collectGradients(ctx context.Context) error {
+	m, err := s.Open(ctx)
+	if err != nil {
+		return err
+	}
+	metric := prune.Metric{Name: "gradients", Needs: prune.Gradients, Group: prune.Row, Score: func(in prune.Inputs) (kernels.Score, error) {
+		return kernels.Score{X: in.W}, nil
+	}}
+	_, err = prune.Model(ctx, m, s.Calib, prune.Options{Metric: metric, Gradients: prune.GradientOptions{Keep: s.gradients}})
+	return errors.Join(err, m.Close())
+}
+
+// gather runs the dense model over the calibration windows.
+func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool, sample map[int]bool) error {
+	needs := inflow.SumSquares
+	if uses(gp.Xm) || uses(gp.Xv) {
+		needs |= inflow.Sums
+	}
+	if uses(gp.Hi) {
+		needs |= inflow.Hessian
+	}
+	file, err := safetensors.OpenDir(s.gradients)
+	if err != nil {
+		return err
+	}
+	g := &grads.Set{File: file}
+	defer g.Close()
+	const batch = 8192 // tokens at a time
+	states, err := inflow.NewStates(ctx, s.dense, s.Calib.IDs, batch)
+	if err != nil {
+		return err
+	}
+	defer states.Free()
+	for l := range s.dense.Blocks() {
+		want := needs
+		if sample[l] {
+			want |= inflow.Hessian
+		}
+		if err := s.block(ctx, l, want, states, func(m *matrix, in inflow.Inputs) (err error) {
+			if m.in, err = in.Terminals(uses); err == nil {
+				m.in.G, err = g.Of(m.linear)
+			}
+			m.blind = in.Tokens == 0 || m.in.G.IsZero()
+			return err
+		}); err != nil {
+			return fmt.Errorf("block %d: %w", l, err)
+		}
+	}
+	return nil
+}
+
+// block measures one block and adds its matrices.
+func (s *subject) block(ctx context.Context, l int, want inflow.Set, states *inflow.States, fill func(m *matrix, in inflow.Inputs) error) error {
+	dev, linears := s.dense.Device(), s.dense.Linears(l)
+	stats, err := inflow.New(dev, linears, want, len(s.Calib.IDs), 0)
+	if err != nil {
+		return err
+	}
+	defer stats.Free()
+	err = states.Advance(ctx, l, stats.Hooks(), func(int, int) {})
+	if err == nil {
+		err = stats.Err()
+	}
+	if err != nil {
+		return err
+	}
+	shared := map[*inflow.Sum]kernels.Mat{}
+	for _, lin := range linears {
+		m := matrix{linear: lin}
+		in, err := stats.Of(lin)
+		if err == nil {
+			err = fill(&m, in)
+		}
+		if err == nil {
+			m.in.W, err = weights(s.dense, lin)
+		}
+		if err == nil && want&inflow.Hessian != 0 && in.Tokens > 0 {
+			err = m.sample(dev, stats, shared)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", lin.Name, err)
+		}
+		s.matrices = append(s.matrices, m)
+	}
+	return nil
+}
+
+// weights gives a matrix as [out, in] in host memory.
+func weights(m *lm.Model, l lm.Linear) (kernels.Mat, error) {
+	w, err := m.Param(l.Name)
+	if err != nil {
+		return w, err
+	}
+	if at := m.Device().Ops().NonFinite(w); at >= 0 {
+		return w, fmt.Errorf("element [%d, %d]: %w", at/w.Cols, at%w.Cols, prune.ErrNonFinite)
+	}
+	if l.Transposed {
+		if w, err = host.Transposed(m.Device(), w); err != nil {
+			return w, err
+		}
+	}
+	if !m.Device().Info().Host {
+		return host.F32(m.Device(), w)
+	}
+	return w, nil
+}
+
+// sample keeps what the error of the matrix is measured with.
+func (m *matrix) sample(dev kernels.Device, stats *inflow.Stats, shared map[*inflow.Sum]kernels.Mat) error {
+	sum := stats.SumOf(m.linear.Name)
+	if shared[sum].IsZero() {
+		h, err := stats.HessianOf(sum, m.linear)
+		if err != nil {
+			return err
+		}
+		f32 := make([]float32, len(h.Data))
+		for i, v := range h.Data {
+			f32[i] = float32(v)
+		}
+		if shared[sum], err = upload(dev, f32, h.Rows, h.Cols); err != nil {
+			return err
+		}
+	}
+	m.hessian = shared[sum]
+	n := min(maxRows, m.in.W.Rows)
+	w := kernels.MatOf(kernels.NewHost(kernels.F32, n*m.in.W.Cols), n, m.in.W.Cols)
+	for k := range n {
+		i := k * m.in.W.Rows / n
+		m.rows = append(m.rows, i)
+		widen(w.RowF32(k), m.in.W, i)
+	}
+	var err error
+	if m.weights, err = upload(dev, w.Buf.F32(), n, w.Cols); err == nil {
+		m.energy, err = energy(dev, w.Buf.F32(), m.hessian)
+	}
+	return err
+}
+
+// widen copies a row to F32.
+func widen(dst []float32, m kernels.Mat, row int) {
+	switch m.DType() {
+	case kernels.BF16:
+		for j, v := range m.RowU16(row) {
+			dst[j] = kernels.FromBF16(v)
+		}
+	case kernels.F16:
+		for j, v := range m.RowU16(row) {
+			dst[j] = kernels.FromF16(v)
+		}
+	default:
+		copy(dst, m.RowF32(row))
+	}
+}
+
+func upload(dev kernels.Device, data []float32, rows, cols int) (kernels.Mat, error) {
+	buf, err := dev.Alloc(kernels.F32, len(data))
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	return kernels.MatOf(buf, rows, cols), dev.Upload(buf, 0, kernels.WrapF32(data).Bytes())
+}
+
+// energy is Σ_i d_i·H·d_iᵀ over the rows of d, on the device; products in F32, their sum in F64.
+func energy(dev kernels.Device, d []float32, h kernels.Mat) (sum float64, err error) {
+	rows := len(d) / h.Cols
+	x, err := upload(dev, d, rows, h.Cols)
+	if err != nil {
+		return 0, err
+	}
+	defer x.Buf.Free()
+	buf, err := dev.Alloc(kernels.F32, len(d))
+	if err != nil {
+		return 0, err
+	}
+	defer buf.Free()
+	p := kernels.MatOf(buf, rows, h.Cols)
+	dev.Ops().MatMulNT(p, x, h, kernels.MatMul{}) // H is symmetric
+	if err := dev.Ops().Sync(); err != nil {
+		return 0, err
+	}
+	out, err := host.F32(dev, p)
+	if err != nil {
+		return 0, err
+	}
+	for i, v := range d {
+		sum += float64(v) * float64(out.Buf.F32()[out.Off+i])
+	}
+	return sum, nil
+}
+
+func (s *subject) close() error {
+	if s.dense == nil {
+		return nil
+	}
+	return s.dense.Close()
+}
