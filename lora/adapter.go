@@ -27,7 +27,8 @@ var (
 
 // Adapter is a change of a base model: low-rank factors of some of its matrices, and tensors that were trained whole.
 type Adapter struct {
-	inner *adapter.Adapter
+	inner  *adapter.Adapter
+	report *Report // of its training
 }
 
 // Open reads the adapter in a folder for an open model: PEFT's LoRA in all its variants, or a native folder. Everything in the
@@ -50,7 +51,7 @@ func Open(dir string, m *lm.Model) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Adapter{a}, nil
+	return &Adapter{inner: a}, nil
 }
 
 // Save writes the adapter to a folder, which appears under its name once it is complete: LoRA as PEFT does, the other kinds in their own

@@ -192,7 +192,7 @@ func TestMoSOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := &Adapter{inner}
+			a := &Adapter{inner: inner}
 			if a.Trainable() != c.Counts.Trainable || a.DeadShards() != c.Counts.Dead {
 				t.Errorf("%d trained, %d dead; want %d and %d", a.Trainable(), a.DeadShards(), c.Counts.Trainable, c.Counts.Dead)
 			}

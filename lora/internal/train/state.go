@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/safetensors"
@@ -188,10 +187,4 @@ func paramEntries(a *adapter.Adapter) []entry {
 		list = append(list, f32Entry(p.Name, p.Data()))
 	}
 	return list
-}
-
-// bytesOfMat reads a matrix in its own type off the device.
-func bytesOfMat(dev kernels.Device, x kernels.Mat) ([]byte, error) {
-	data := make([]byte, x.Len()*x.DType().Size())
-	return data, dev.Download(data, x.Buf, x.Off)
 }

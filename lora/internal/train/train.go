@@ -50,8 +50,9 @@ type Settings struct {
 	Resume      bool
 	Fingerprint string
 
-	Each func(Step) // after every step; nil: nobody
-	Note func(Eval) // after every evaluation
+	Start func(done int) // before the first step, with the steps of earlier runs; nil: nobody
+	Each  func(Step)     // after every step
+	Note  func(Eval)     // after every evaluation
 }
 
 // Subject is what is trained.
@@ -75,6 +76,9 @@ func Run(ctx context.Context, s Subject, p *plan.Plan, o Settings) (*Progress, e
 	}
 	r.before = r.done.Seconds
 	r.started = time.Now()
+	if o.Start != nil {
+		o.Start(r.done.Step)
+	}
 	for r.done.Step < len(p.Steps) {
 		if err := r.step(ctx); err != nil {
 			return r.done, r.abandon(err)
@@ -167,7 +171,7 @@ func (r *run) save() error {
 
 // abandon keeps what there is after an error.
 func (r *run) abandon(err error) error {
-	if r.o.Dir == "" || r.done.Step == 0 {
+	if r.o.Dir == "" || r.done.Step == 0 || errors.Is(err, errTorn) {
 		return err
 	}
 	if _, there := os.Stat(filepath.Join(r.o.Dir, stateName(r.done.Step))); there == nil {

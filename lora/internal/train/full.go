@@ -1,0 +1,249 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/optim"
+	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// errTorn: some parameters were updated and others not, so the values are of no use.
+var errTorn = errors.New("the step was half done")
+
+// Full trains every parameter of a model.
+type Full struct {
+	Model   *lm.Model
+	Optim   optim.Optimizer
+	Fused   bool  // update each parameter as soon as its gradient is there, and drop that
+	Keep    int64 // bytes for kept activations
+	Threads int
+	NoDecay bool // keep weight decay from vectors
+
+	names  []string
+	values map[string]*value
+}
+
+// value is a parameter as the optimiser sees it, in host memory.
+type value struct {
+	model kernels.Mat // the model's own
+	host  kernels.Mat // the same on host devices, otherwise a copy
+	grad  kernels.Mat // held gradients
+}
+
+// NewFull prepares the training of all parameters.
+func NewFull(m *lm.Model) (*Full, error) {
+	f := &Full{Model: m, names: m.Tensors(), values: map[string]*value{}}
+	for _, n := range f.names {
+		v, err := m.MutableParam(n)
+		if err != nil {
+			return nil, err
+		}
+		h := v
+		if !m.Device().Info().Host {
+			h = kernels.MatOf(kernels.NewHost(v.DType(), v.Len()), v.Rows, v.Cols)
+			if err := m.Device().Download(h.Buf.Bytes(), v.Buf, v.Off); err != nil {
+				return nil, err
+			}
+		}
+		f.values[n] = &value{model: v, host: h}
+	}
+	return f, nil
+}
+
+// Step implements [Subject].
+func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+	if f.Fused {
+		return f.fused(ctx, batches, counted, lr, clip)
+	}
+	for _, v := range f.values {
+		f.open(v)
+	}
+	loss, err = f.backward(ctx, batches, counted, func(name string, g kernels.Mat) error {
+		add(f.values[name].grad, g)
+		return nil
+	})
+	if err != nil {
+		return loss, 0, err
+	}
+	params := make([]optim.Param, len(f.names))
+	for i, n := range f.names {
+		params[i] = f.param(n, f.values[n].grad)
+	}
+	norm, coefficient, err := optim.Clip(params, clip, f.Threads)
+	if err != nil {
+		return loss, norm, fmt.Errorf("%w: %w", lm.ErrNonFinite, err)
+	}
+	for _, p := range params {
+		if err := f.apply(p, optim.Step{LR: lr, GradScale: coefficient}); err != nil {
+			return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
+		}
+	}
+	return loss, norm, nil
+}
+
+// open makes room for the gradient, or clears it.
+func (f *Full) open(v *value) {
+	if v.grad.IsZero() {
+		v.grad = kernels.MatOf(kernels.NewHost(kernels.F32, v.host.Len()), v.host.Rows, v.host.Cols)
+		return
+	}
+	clear(v.grad.Buf.F32())
+}
+
+// fused updates on the way back. Clipping by the norm takes a pass that only measures before it.
+func (f *Full) fused(ctx context.Context, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+	coefficient, squares := 1.0, 0.0
+	measure := func(_ string, g kernels.Mat) error {
+		squares += optim.SumSquares(g, f.Threads)
+		return nil
+	}
+	if clip > 0 {
+		if loss, err = f.backward(ctx, batches, counted, measure); err != nil {
+			return loss, 0, err
+		}
+		norm = math.Sqrt(squares)
+		if err := finite("the norm of the gradients", norm); err != nil {
+			return loss, norm, err
+		}
+		coefficient = optim.ClipCoefficient(norm, clip)
+	}
+	squares = 0
+	began := false
+	loss, err = f.backward(context.WithoutCancel(ctx), batches, counted, func(name string, g kernels.Mat) error {
+		if err := measure(name, g); err != nil {
+			return err
+		}
+		if err := finite("the gradient of "+name, squares); err != nil {
+			return err
+		}
+		began = true
+		return f.apply(f.param(name, g), optim.Step{LR: lr, GradScale: coefficient})
+	})
+	if err != nil && began {
+		err = fmt.Errorf("%w: %w", errTorn, err)
+	}
+	return loss, math.Sqrt(squares), err
+}
+
+// backward gives the gradients of all parameters of some batches to take.
+func (f *Full) backward(ctx context.Context, batches []plan.Batch, counted int, take func(name string, g kernels.Mat) error) (float64, error) {
+	loss := 0.0
+	for _, b := range batches {
+		o := lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: f.Keep, Hooks: &lm.Hooks{
+			WeightGrad: func(name string, g kernels.Mat) error {
+				h, err := f.toHost(g)
+				if err != nil {
+					return err
+				}
+				return take(name, h)
+			},
+		}}
+		r, err := f.Model.Backward(ctx, b.IDs, o)
+		if err != nil {
+			return loss, err
+		}
+		loss += r.Loss * float64(r.Counted) / float64(counted)
+	}
+	return loss, finite("the loss", loss)
+}
+
+func (f *Full) toHost(g kernels.Mat) (kernels.Mat, error) {
+	if f.Model.Device().Info().Host {
+		return g, nil
+	}
+	h := kernels.MatOf(kernels.NewHost(kernels.F32, g.Len()), g.Rows, g.Cols)
+	return h, f.Model.Device().Download(h.Buf.Bytes(), g.Buf, g.Off)
+}
+
+func (f *Full) param(name string, g kernels.Mat) optim.Param {
+	v := f.values[name].host
+	return optim.Param{Name: name, Value: v, Grad: g, NoDecay: f.NoDecay && v.Rows == 1}
+}
+
+// apply updates a parameter and tells the model.
+func (f *Full) apply(p optim.Param, s optim.Step) error {
+	if err := f.Optim.Apply(p, s); err != nil {
+		return err
+	}
+	return f.changed(f.values[p.Name])
+}
+
+// changed brings a value to the device.
+func (f *Full) changed(v *value) error {
+	v.host.Buf.Changed()
+	if v.model.Buf == v.host.Buf {
+		return nil
+	}
+	defer v.model.Buf.Changed()
+	return f.Model.Device().Upload(v.model.Buf, v.model.Off, v.host.Buf.Bytes())
+}
+
+// Eval implements [Subject].
+func (f *Full) Eval(ctx context.Context, b plan.Batch) (float64, int, error) {
+	return eval(ctx, f.Model, b)
+}
+
+// dtypes are the file's names of element types.
+var dtypes = map[kernels.DType]safetensors.DType{kernels.F32: safetensors.F32, kernels.BF16: safetensors.BF16, kernels.F16: safetensors.F16}
+
+// Save implements [Subject].
+func (f *Full) Save(path string, p Progress, best bool) error {
+	var list []entry
+	for _, n := range f.names {
+		v := f.values[n].host
+		list = append(list, entry{n, dtypes[v.DType()], v.Len(), func() ([]byte, error) { return v.Buf.Bytes()[v.Off*v.DType().Size():][:v.Len()*v.DType().Size()], nil }})
+	}
+	if !best {
+		list = append(list, optimizerEntries(f.Optim.State())...)
+	}
+	return writeState(path, list, p)
+}
+
+// Restore implements [Subject].
+func (f *Full) Restore(path string, p *Progress, best bool) error {
+	file, err := readState(path, p)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for _, n := range f.names {
+		v := f.values[n]
+		info, ok := file.Info(n)
+		if !ok || info.DType != dtypes[v.host.DType()] || !slices.Equal(info.Shape, []int64{int64(v.host.Len())}) {
+			return fmt.Errorf("%s: %w: tensor %.200q is missing or of another size", path, ErrState, n)
+		}
+		if _, err := file.ReadAt(n, v.host.Buf.Bytes()[v.host.Off*v.host.DType().Size():][:info.Size], 0); err != nil {
+			return err
+		}
+		if err := f.changed(v); err != nil {
+			return err
+		}
+	}
+	if best {
+		return nil
+	}
+	state, err := optimizerState(file)
+	if err == nil {
+		err = f.Optim.Restore(state)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func add(dst, x kernels.Mat) {
+	for i := range x.Rows {
+		to := dst.RowF32(i)
+		for j, v := range x.RowF32(i) {
+			to[j] += v
+		}
+	}
+}

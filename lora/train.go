@@ -1,0 +1,215 @@
+package lora
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"runtime"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lm/optim"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/delta"
+	"github.com/modelcompress/compress/lora/internal/forms"
+	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/lora/internal/train"
+)
+
+// ErrOtherRun: the state to resume from belongs to a run with other settings, data or base.
+var ErrOtherRun = train.ErrOtherRun
+
+// ErrNothingToLearn: no token of the data counts.
+var ErrNothingToLearn = plan.ErrEmpty
+
+// Step is what happened in one step of training.
+type Step = train.Step
+
+// Eval is an evaluation during training.
+type Eval = train.Eval
+
+// Train trains an adapter for a model, which stays as it is, on sequences of tokens; labels that are corpus.Ignore are context
+// only. An interrupted run keeps its state in Options.StateDir, from which the same call with Resume gives the same
+// bits as one that was not interrupted. A loss that is not finite ends the run with an error that names the step and wraps
+// lm.ErrNonFinite. On an error the adapter is nil.
+func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Adapter, error) {
+	if o.Init != nil {
+		o = o.like(&o.Init.inner.Config)
+	}
+	o = o.withDefaults()
+	if o.Kind == "full" {
+		return nil, fmt.Errorf("%w: kind full makes no adapter; use Tune", ErrConfig)
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	inner, err := o.begin(m)
+	if err != nil {
+		return nil, err
+	}
+	r, err := delta.Attach(m, inner, delta.Options{Train: true})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Detach()
+	opt, err := o.optimizer(m)
+	if err != nil {
+		return nil, err
+	}
+	s := &train.Low{Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true}
+	report, err := o.run(ctx, m, data, s, inner.Count())
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range inner.Trainable() {
+		p.Grad.Buf = nil
+		p.Grad.Rows, p.Grad.Cols = 0, 0
+	}
+	a := &Adapter{inner: inner}
+	report.DeadShards = a.DeadShards()
+	a.report = report
+	return a, nil
+}
+
+// Tune trains all parameters of a model, in place. See [Train].
+func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Report, error) {
+	o.Kind = "full"
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	f, err := train.NewFull(m)
+	if err != nil {
+		return nil, err
+	}
+	if f.Optim, err = o.optimizer(m); err != nil {
+		return nil, err
+	}
+	f.Keep, f.NoDecay = o.keep(m), true
+	f.Fused = o.Optimizer != "adamw" || o.Clip == 0 && o.MicroBatch == 0
+	return o.run(ctx, m, data, f, m.NumParameters())
+}
+
+// like takes over the kind and the sizes of an adapter.
+func (o Options) like(c *adapter.Config) Options {
+	o.Kind, o.Rank, o.Alpha, o.Dropout, o.RSLoRA, o.DoRA, o.OutputBias = string(c.Kind), c.Rank, c.Alpha, c.Dropout, c.RSLoRA, c.DoRA, c.OutputBias
+	if c.Kind == adapter.MoS {
+		o.EquivalentRank, o.Shards, o.Private, o.Sampling, o.Paired = c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private, string(c.MoS.Sampling), !c.MoS.PairDissociation
+		if o.Private == 0 {
+			o.Private = -1
+		}
+	}
+	return o
+}
+
+// begin makes the adapter that training starts with.
+func (o Options) begin(m *lm.Model) (*adapter.Adapter, error) {
+	if o.Init != nil {
+		return o.Init.inner, nil
+	}
+	base, err := forms.Of(m)
+	if err != nil {
+		return nil, err
+	}
+	c, err := o.config(filepath.Clean(m.Path()), base.Modules())
+	if err != nil {
+		return nil, err
+	}
+	return forms.New(c, base, o.Seed)
+}
+
+func (o Options) optimizer(m *lm.Model) (optim.Optimizer, error) {
+	threads := m.Device().Info().Threads
+	switch o.Optimizer {
+	case "lomo":
+		return optim.NewLOMO(optim.LOMOOptions{WeightDecay: o.WeightDecay, Threads: threads})
+	case "adalomo":
+		return optim.NewAdaLomo(optim.AdaLomoOptions{WeightDecay: o.WeightDecay, Threads: threads})
+	}
+	return optim.NewAdamW(optim.AdamWOptions{Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: o.WeightDecay, Master: true, Threads: threads})
+}
+
+// keep is how many bytes may be spent on activations.
+func (o Options) keep(m *lm.Model) int64 {
+	switch {
+	case o.Memory < 0:
+		return 0
+	case o.Memory > 0:
+		return o.Memory
+	}
+	return m.Device().Info().Free / 2
+}
+
+// run lays the run out and trains a subject.
+func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s train.Subject, trainable int64) (*Report, error) {
+	if err := data.Check(m.Config().Vocab); err != nil {
+		return nil, err
+	}
+	p, err := plan.New(plan.Data{IDs: data.IDs, Labels: data.Labels}, plan.Options{
+		Steps: o.Steps, Batch: o.Batch, Micro: o.MicroBatch, Tokens: o.Pack, Ordered: o.Ordered, Seed: o.Seed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	schedule, err := optim.NewSchedule(o.Schedule, o.Warmup, len(p.Steps))
+	if err != nil {
+		return nil, err
+	}
+	set := train.Settings{
+		LR: o.LR, Schedule: schedule, Clip: o.Clip, EvalEvery: o.EvalEvery, Batch: or(o.MicroBatch, o.Batch), KeepBest: o.KeepBest,
+		Dir: o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Each: o.Each, Note: o.Note,
+	}
+	if o.Eval != nil {
+		if err := o.Eval.Check(m.Config().Vocab); err != nil {
+			return nil, err
+		}
+		set.Eval = &plan.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
+	}
+	if o.StateDir != "" {
+		if set.Fingerprint, err = o.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
+			return nil, err
+		}
+	}
+	set.Start = func(done int) {
+		if o.Plan != nil {
+			o.Plan(RunPlan{Steps: len(p.Steps), Done: done, Trainable: trainable, Dropped: p.Dropped})
+		}
+	}
+	done, err := train.Run(ctx, s, p, set)
+	if err != nil {
+		return nil, err
+	}
+	return o.reportOf(m, data, p, done, trainable), nil
+}
+
+// fingerprint identifies a run: what its result depends on.
+func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windows, steps int) (string, error) {
+	base, err := m.Fingerprint(ctx)
+	if err != nil {
+		return "", err
+	}
+	o.Memory, o.Steps, o.SaveEvery = 0, steps, 0
+	text, err := json.Marshal(struct {
+		Options Options
+		Base    string
+		Data    string
+		Labels  string
+		Device  string
+		Arch    string
+	}{o, base, corpus.HashIDs(data.IDs), corpus.HashIDs(data.Labels), m.Device().Info().Name, runtime.GOARCH})
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	h.Write(text)
+	if o.Init != nil {
+		for _, p := range o.Init.inner.Params() {
+			h.Write([]byte(p.Name))
+			h.Write(p.Value.Buf.Bytes())
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
