@@ -1,0 +1,156 @@
+package method
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/internal/linalg"
+)
+
+// fisher is Σ λ_j·F_j·x_j / Σ λ_j·F_j with the diagonal of each model's Fisher information (Matena and Raffel, NeurIPS 2022).
+// Where no model has any, and for tensors without statistics, it is the mean with the λ_j.
+func fisher(t *Tensor) (*Program, error) {
+	weights := numbers(t, "weight")
+	total := sum(weights)
+	if total == 0 {
+		return nil, fmt.Errorf("tensor %q: weights %v: %w", t.Name, weights, ErrZeroWeight)
+	}
+	known := 0
+	for _, in := range t.Inputs {
+		if in.Stat == nil {
+			continue
+		}
+		if size(in.Stat) != t.N {
+			return nil, fmt.Errorf("tensor %q: statistics of %s have shape %v, the tensor %v: %w", t.Name, in.Name, in.Stat, t.Shape, ErrStatistics)
+		}
+		known++
+	}
+	switch known {
+	case 0:
+		for j := range weights {
+			weights[j] /= total
+		}
+		p := combination(weights)
+		p.Warnings = []string{fmt.Sprintf("tensor %q has no Fisher statistics and is averaged", t.Name)}
+		return p, nil
+	case len(t.Inputs):
+	default:
+		return nil, fmt.Errorf("tensor %q: %d of %d inputs have statistics: %w", t.Name, known, len(t.Inputs), ErrStatistics)
+	}
+	return &Program{Apply: func(b *Block) {
+		for i := range b.Out {
+			var num, den, plain float64
+			for j, x := range b.X {
+				f := weights[j] * float64(b.Stat[j][i])
+				num += f * float64(x[i])
+				den += f
+				plain += weights[j] / total * float64(x[i])
+			}
+			if den != 0 {
+				plain = num / den
+			}
+			b.Out[i] = float32(plain)
+		}
+	}}, nil
+}
+
+func size(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// regMean solves for the matrix whose outputs are nearest to those of every model on its own inputs (Jin et al., ICLR 2023):
+// W = (Σ Ĝ_j)⁻¹ Σ Ĝ_j W_j for W as [in, out], with G_j = XᵀX / tokens of the layer's inputs, whose elements off the diagonal are
+// multiplied by alpha. Tensors without statistics are averaged. The layout is told by the statistics' size: [out, in] as a
+// linear layer stores it, or [in, out] with parameter transposed.
+func regMean(t *Tensor) (*Program, error) {
+	n := len(t.Inputs)
+	known := 0
+	for _, in := range t.Inputs {
+		if in.Stat != nil {
+			known++
+		}
+	}
+	if known == 0 || len(t.Shape) != 2 {
+		w := make([]float64, n)
+		for j := range w {
+			w[j] = 1 / float64(n)
+		}
+		return combination(w), nil
+	}
+	transposed := t.Params.Bool("transposed")
+	in := t.Shape[1]
+	if transposed {
+		in = t.Shape[0]
+	}
+	for _, i := range t.Inputs {
+		if len(i.Stat) != 2 || i.Stat[0] != in || i.Stat[1] != in {
+			return nil, fmt.Errorf("tensor %q of shape %v: statistics of %s have shape %v, not [%d %d]: %w", t.Name, t.Shape, i.Name, i.Stat, in, in, ErrStatistics)
+		}
+	}
+	alpha := t.Params.Number("alpha")
+	return &Program{
+		Memory: 8*(2*in*in+2*t.N) + 4*int64(n)*in*in,
+		Whole:  func(w *Whole) error { return named(t, solveMean(t, w, int(in), alpha, transposed)) },
+	}, nil
+}
+
+// solveMean computes RegMean's matrix, as [out, in].
+func solveMean(t *Tensor, w *Whole, in int, alpha float64, transposed bool) error {
+	var s linalg.Solver
+	out := int(t.N) / in
+	grams, right := linalg.New(in, in), linalg.New(in, out)
+	scaled := linalg.New(in, in)
+	for j, x := range w.X {
+		for r := range in {
+			for c := range in {
+				v := float64(w.Stat[j][r*in+c])
+				if r != c {
+					v *= alpha
+				}
+				scaled.Set(r, c, v)
+				grams.Set(r, c, grams.At(r, c)+v)
+			}
+		}
+		s.Mul(right, scaled, matrix(x, in, out, !transposed), linalg.Product{Accumulate: true})
+	}
+	copyOf := grams.Clone()
+	_, err := s.Damped(copyOf, 1e-9, func(h linalg.Matrix) { h.Copy(grams) }, func(h linalg.Matrix) error { return s.Cholesky(h, false) })
+	if err != nil {
+		return err
+	}
+	if err := s.CholeskySolve(copyOf, right, false); err != nil {
+		return err
+	}
+	if transposed {
+		store(w.Out, right)
+	} else {
+		store(w.Out, right.T())
+	}
+	return nil
+}
+
+// matrix widens a row-major matrix to [rows, cols] in float64; with turn, x is stored as [cols, rows].
+func matrix(x []float32, rows, cols int, turn bool) linalg.Matrix {
+	m := linalg.New(rows, cols)
+	for r := range rows {
+		for c := range cols {
+			if turn {
+				m.Set(r, c, float64(x[c*rows+r]))
+			} else {
+				m.Set(r, c, float64(x[r*cols+c]))
+			}
+		}
+	}
+	return m
+}
+
+func store(dst []float32, m linalg.Matrix) {
+	for r := range m.Rows {
+		for c, v := range m.Row(r) {
+			dst[r*m.Cols+c] = float32(v)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+// Package method holds the merge methods: one closed table of their names and parameters, and for each the passes over blocks
+// of float32 that compute it. It opens no file and starts no goroutine: package stream feeds the blocks.
+//
+// All arithmetic on elements is float32 and is rounded to the output's type once; sums over many elements are float64, and
+// what decides which elements are kept is exact. In formulas x_j are the inputs, b is the base, δ_j = x_j - b, w_j are
+// weights and n is the number of elements of a tensor.
+package method
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/merge/internal/vec"
+)
+
+// Ways of failing that a tensor's values cause.
+var (
+	ErrZeroWeight  = errors.New("weights sum to zero")
+	ErrAntipodal   = errors.New("inputs point in opposite directions")
+	ErrDegenerate  = errors.New("no direction can be averaged")
+	ErrParameter   = errors.New("parameter out of range")
+	ErrShape       = errors.New("inputs have different shapes")
+	ErrStatistics  = errors.New("statistics do not fit the tensor")
+	ErrFewInputs   = errors.New("too few inputs have this tensor")
+	ErrNoBase      = errors.New("the base has no such tensor")
+	ErrUnsupported = errors.New("not possible for this tensor")
+)
+
+// BlockSize is how many elements a block holds, unless the program asks for whole rows.
+const BlockSize = 4096
+
+// SegmentSize is how many elements a segment has at most, unless a row is longer. Sums are carried per segment and then added
+// in the order of segments, so that they do not depend on the number of workers.
+const SegmentSize = 1 << 19
+
+// Values are resolved parameters by name.
+type Values interface {
+	Number(name string) float64
+	Bool(name string) bool
+	Text(name string) string
+	Has(name string) bool
+}
+
+// Tensor is what a method is told of one tensor.
+type Tensor struct {
+	Name   string
+	Shape  []int64
+	N      int64     // elements
+	Base   bool      // the blocks have a base; without, all inputs are ordinary ones
+	Vocab  bool      // one axis runs over the vocabulary
+	Inputs []Input   // in the order of the recipe, without the base
+	Params Values    // those that hold for the tensor as a whole
+	Seed   [2]uint64 // of the random choices: the recipe's seed and a hash of the tensor's name
+}
+
+// Input is one input of a tensor beside the base.
+type Input struct {
+	Model  int    // number of the model in the recipe
+	Name   string // of the model, for messages
+	Params Values
+	Stat   []int64 // shape of its statistics for the tensor; nil if there are none
+}
+
+// Cols is the length of the last dimension, 1 for a scalar. A tensor of one dimension is a single row.
+func (t *Tensor) Cols() int64 {
+	if len(t.Shape) == 0 {
+		return 1
+	}
+	return max(1, t.Shape[len(t.Shape)-1])
+}
+
+// Rows is N / Cols.
+func (t *Tensor) Rows() int64 { return t.N / t.Cols() }
+
+// Block is a run of elements of one tensor, widened to float32.
+type Block struct {
+	Tensor int         // position of the tensor in its group
+	Index  int64       // of the first element, counted through all tensors of the group
+	Off    int64       // of the first element in its tensor
+	Base   []float32   // nil without a base
+	X      [][]float32 // the inputs; a pass may overwrite them
+	Stat   [][]float32 // the inputs' statistics, of the tensor's shape, for methods that ask for them; nil where there are none
+	Out    []float32   // what Apply fills
+
+	temp [][]float32
+}
+
+// Len is the number of elements.
+func (b *Block) Len() int { return len(b.Out) }
+
+// Temp is scratch memory of the block's length; its contents are arbitrary.
+func (b *Block) Temp(i int) []float32 {
+	for len(b.temp) <= i {
+		b.temp = append(b.temp, nil)
+	}
+	if cap(b.temp[i]) < len(b.Out)+vec.Slack {
+		b.temp[i] = make([]float32, len(b.Out)+vec.Slack)
+	}
+	return b.temp[i][:len(b.Out)]
+}
+
+// Deltas replaces the inputs by their differences to the base.
+func (b *Block) Deltas() {
+	if b.Base == nil {
+		return
+	}
+	for _, x := range b.X {
+		vec.Sub(x, x, b.Base)
+	}
+}
+
+// Program says how a group of tensors is merged: passes over their blocks, in order, and then Apply once for every block.
+// Each and Apply run for several blocks at a time.
+type Program struct {
+	Rows     bool                 // blocks hold whole rows (see Tensor.Cols)
+	Passes   []Pass               // statistics
+	Apply    func(b *Block)       // fills b.Out
+	Whole    func(w *Whole) error // instead of Passes and Apply: all elements at once
+	Memory   int64                // bytes that the passes keep beyond blocks, or that Whole needs
+	Warnings []string
+}
+
+// Pass collects statistics over all blocks of a group.
+type Pass struct {
+	New    func() any               // what a segment (a run of blocks) collects, or a worker if Shared
+	Shared bool                     // what is collected does not depend on the order of blocks
+	Stride int64                    // if not 0: only SampleRun elements in every so many, as short blocks
+	Only   *int                     // only this segment
+	Each   func(stat any, b *Block) // one block after the other within a segment
+	// End gets what was collected, in the order of segments unless Shared; it may ask for passes to follow at once.
+	End func(stats []any) ([]Pass, error)
+}
+
+// SampleRun is how many neighbours a sample takes at once.
+const SampleRun = 16
+
+// Whole is a tensor with all its elements in memory.
+type Whole struct {
+	Base []float32
+	X    [][]float32
+	Stat [][]float32 // statistics of the inputs, of any shape; nil where there are none
+	Out  []float32
+}
+
+// each makes a New for groups of one tensor.
+func each(f func(t *Tensor) (*Program, error)) func([]*Tensor) (*Program, error) {
+	return func(g []*Tensor) (*Program, error) { return f(g[0]) }
+}
+
+// numbers collects one parameter of all inputs.
+func numbers(t *Tensor, name string) []float64 {
+	list := make([]float64, len(t.Inputs))
+	for i, in := range t.Inputs {
+		list[i] = in.Params.Number(name)
+	}
+	return list
+}
+
+func sum(list []float64) (s float64) {
+	for _, v := range list {
+		s += v
+	}
+	return s
+}
+
+// outOfRange is the error of a parameter's value.
+func outOfRange(t *Tensor, name string, v float64, want string) error {
+	return fmt.Errorf("tensor %q: %s is %g; it must be %s: %w", t.Name, name, v, want, ErrParameter)
+}
+
+// Key is the key of the random numbers of one input, for the elements whose index shares its upper bits.
+func (t *Tensor) Key(input int, off int64) vec.Key {
+	h := mix(t.Seed[0] ^ mix(t.Seed[1]^mix(uint64(t.Inputs[input].Model+1)^mix(uint64(off>>drawBits)+0x9e3779b97f4a7c15))))
+	return vec.Key{A: uint32(h), B: uint32(h >> 32)}
+}
+
+// drawBits is how many bits of an element's index count within one key.
+const drawBits = 20
+
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// byKey calls f for the parts of a block that share a key of random numbers: elements [lo, hi) of the block, with the
+// number of the first within the key.
+func (t *Tensor) byKey(input int, off int64, n int, f func(k vec.Key, first uint32, lo, hi int)) {
+	for lo := 0; lo < n; {
+		at := off + int64(lo)
+		first := uint32(at & (1<<drawBits - 1))
+		hi := min(n, lo+1<<drawBits-int(first))
+		f(t.Key(input, at), first, lo, hi)
+		lo = hi
+	}
+}

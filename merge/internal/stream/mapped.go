@@ -1,0 +1,123 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/merge/internal/vec"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Mapped reads a tensor through the mapping of its file.
+type Mapped struct {
+	data    []byte
+	dtype   safetensors.DType
+	round   safetensors.DType // elements are first rounded to this type; 0: not
+	release func()
+}
+
+// NewMapped makes a source of a tensor's bytes. Elements are rounded to the type round before anything else if that is
+// narrower; 0 leaves them alone. release, which may be nil, gives back the memory behind data.
+func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped, error) {
+	switch d {
+	case safetensors.F32, safetensors.F16, safetensors.BF16, safetensors.F64:
+	default:
+		return nil, fmt.Errorf("elements of type %s cannot be merged: %w", d, errors.ErrUnsupported)
+	}
+	if round == d || round == safetensors.F32 || round == safetensors.F64 {
+		round = 0
+	}
+	return &Mapped{data, d, round, release}, nil
+}
+
+// Read implements [Source].
+func (m *Mapped) Read(dst []float32, off int64) error {
+	size := int64(m.dtype.Bits() / 8)
+	widen(dst, m.data[off*size:(off+int64(len(dst)))*size], m.dtype)
+	switch m.round {
+	case safetensors.BF16:
+		rounded(dst, vec.NarrowBF16, vec.WidenBF16)
+	case safetensors.F16:
+		rounded(dst, vec.NarrowF16, vec.WidenF16)
+	}
+	return nil
+}
+
+// rounded takes x to a narrower type and back.
+func rounded(x []float32, narrow func([]uint16, []float32), widen func([]float32, []uint16)) {
+	var buf [512]uint16
+	for len(x) > 0 {
+		n := min(len(x), len(buf))
+		narrow(buf[:n], x[:n])
+		widen(x[:n], buf[:n])
+		x = x[n:]
+	}
+}
+
+// widen converts little-endian elements.
+func widen(dst []float32, src []byte, d safetensors.DType) {
+	if len(dst) == 0 {
+		return
+	}
+	aligned := uintptr(unsafe.Pointer(&src[0]))%uintptr(d.Bits()/8) == 0
+	switch {
+	case d == safetensors.F32 && aligned:
+		copy(dst, unsafe.Slice((*float32)(unsafe.Pointer(&src[0])), len(dst)))
+	case d == safetensors.F32:
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		}
+	case d == safetensors.F64:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
+		}
+	default:
+		h := words(src)
+		if !aligned {
+			h = make([]uint16, len(dst))
+			for i := range h {
+				h[i] = binary.LittleEndian.Uint16(src[2*i:])
+			}
+		}
+		if d == safetensors.BF16 {
+			vec.WidenBF16(dst, h)
+		} else {
+			vec.WidenF16(dst, h)
+		}
+	}
+}
+
+// words views bytes as 16-bit words.
+func words(p []byte) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(p))), len(p)/2)
+}
+
+// Ahead implements [Source]: it asks the system to read the pages.
+func (m *Mapped) Ahead(off, n int64) {
+	size := int64(m.dtype.Bits() / 8)
+	if m.release == nil {
+		return
+	}
+	lo, hi := off*size, min((off+n)*size, int64(len(m.data)))
+	page := int64(unix.Getpagesize())
+	start := int64(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
+	lo = max(0, (start+lo)/page*page-start) // advice takes whole pages; the first may begin before the tensor
+	if skew := (start + lo) % page; skew != 0 {
+		lo += page - skew
+	}
+	if lo < hi {
+		_ = unix.Madvise(m.data[lo:hi], unix.MADV_WILLNEED) // only advice
+	}
+}
+
+// Release implements [Source].
+func (m *Mapped) Release() {
+	if m.release != nil {
+		m.release()
+	}
+}
