@@ -37,8 +37,10 @@
 // # Updates
 //
 // SparseGPTUpdate and ADMM change the weights that stay so that outputs over the calibration data change less; they work
-// with the mask of any metric, need the Hessian of every input (8 bytes times the square of its width, for all inputs of a
-// block), and drop the weights of inputs that are always 0. DSnoT exchanges weights of the mask instead.
+// with the mask of any metric, need the Hessian of every input (8 bytes times the square of its width), and drop the weights
+// of inputs that are always 0. Where the Hessians of a block take more than Options.HessianMemory it is run once for every
+// input, from its end to its beginning, to the same result. Options.TrueSequential measures matrices after those before them
+// in the block are pruned, in the order of SparseGPT's code for Llama.
 //
 // # Mixtures of experts
 //

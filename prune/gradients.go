@@ -2,7 +2,6 @@ package prune
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +50,7 @@ func (w *walk) collectGradients(ctx context.Context) (err error) {
 	case o.File != "":
 		w.gradients.File, err = safetensors.OpenDir(o.File)
 	case o.Keep != "":
-		w.gradients.File, err = w.keptGradients(ctx)
+		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep, w.report.Model.Fingerprint+" "+w.calib.Hash)
 	default:
 		w.gradients.Memory, err = w.computedGradients(ctx)
 	}
@@ -85,38 +84,4 @@ func (w *walk) computedGradients(ctx context.Context) (map[string]kernels.Mat, e
 		return err
 	})
 	return all, err
-}
-
-// keptGradients writes what it computes to a file, or finds it there.
-func (w *walk) keptGradients(ctx context.Context) (*safetensors.Dir, error) {
-	path := w.o.Gradients.Keep
-	made := w.report.Model.Fingerprint + " " + w.calib.Hash
-	f, err := safetensors.OpenDir(path)
-	if err == nil {
-		if f.Metadata()["made_from"] != made {
-			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the file or name another", path, ErrGradients)
-		}
-		return f, nil
-	}
-	var tensors []safetensors.Info
-	for b := range w.m.Blocks() {
-		for _, l := range w.m.Linears(b) {
-			tensors = append(tensors, safetensors.Info{Name: grads.Name(l), DType: safetensors.F32, Shape: []int64{int64(l.Out), int64(l.In)}})
-		}
-	}
-	out, err := safetensors.Create(path, tensors, map[string]string{"made_from": made, "meaning": "100*sqrt(sum g^2)"}, safetensors.Options{})
-	if err != nil {
-		return nil, err
-	}
-	squares := &grads.Filed{Device: w.dev, Path: path + ".squares"}
-	err = w.gradientJob().Each(ctx, squares, func(l lm.Linear, g []byte) error { return out.WriteTensor(grads.Name(l), g) })
-	err = errors.Join(err, squares.Close())
-	if err == nil {
-		err = out.Finish()
-	}
-	if err != nil {
-		return nil, errors.Join(err, out.Abort())
-	}
-	return safetensors.OpenDir(path)
 }

@@ -148,45 +148,73 @@ func (w *walk) block(ctx context.Context, l int) error {
 	return nil
 }
 
-// pruneBlock measures the dense block, then zeroes weights in all its matrices.
+// pruneBlock measures the block, then zeroes weights in all its matrices; in several passes where it has to.
 func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error {
-	stats, err := w.statistics(ctx, l, linears)
+	passes := [][]lm.Linear{linears}
+	if w.measure {
+		passes = w.passes(w.statisticsNeeded(), linears)
+	}
+	done := map[string]Tensor{}
+	for _, part := range passes {
+		if err := w.prunePart(ctx, l, part, done); err != nil {
+			return err
+		}
+	}
+	var names []string
+	for _, lin := range linears {
+		if names = append(names, lin.Name); len(passes) > 1 {
+			w.tensorDone(done[lin.Name]) // in the block's order
+		}
+	}
+	if !w.measure {
+		return nil // they are on the disk already
+	}
+	return w.commit(l, names)
+}
+
+func (w *walk) passes(needs Stats, linears []lm.Linear) [][]lm.Linear {
+	return inflow.Plan{Needs: needs, Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential}.Passes(linears)
+}
+
+// statisticsNeeded are those that the matrices of a block are pruned by.
+func (w *walk) statisticsNeeded() Stats { return w.o.Metric.Needs | w.o.Update.needs() }
+
+// prunePart measures matrices of a block and prunes them.
+func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[string]Tensor) error {
+	stats, err := w.statistics(ctx, l, part)
 	if err != nil {
 		return err
 	}
 	defer stats.Free()
-	begin := time.Now()
-	var pending []string
-	for i, lin := range linears {
+	defer since(&w.report.Times.Select, time.Now())
+	of := len(w.m.Linears(l))
+	for _, lin := range part {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		w.step(Step{Stage: Select, Block: l, Done: i, Of: len(linears)})
-		t, err := w.matrix(ctx, lin, stats)
-		if err != nil {
+		w.step(Step{Stage: Select, Block: l, Done: len(done), Of: of})
+		if done[lin.Name], err = w.matrix(ctx, lin, stats); err != nil {
 			return err
 		}
-		w.tensorDone(t)
-		pending = append(pending, lin.Name)
-		if w.measure && i+1 < len(linears) {
-			continue // the block stays resident until it has run
+		if len(part) == of {
+			w.tensorDone(done[lin.Name])
 		}
-		if err := w.commit(l, pending); err != nil {
-			return err
+		if !w.measure { // the block need not stay resident
+			if err := w.commit(l, []string{lin.Name}); err != nil {
+				return err
+			}
 		}
-		pending = pending[:0]
 	}
-	w.report.Times.Select += time.Since(begin).Seconds()
 	return nil
 }
 
-// statistics runs the dense block; its outputs are not kept. nil without an error if the metric reads none.
+// statistics runs the block for what reaches some of its matrices; its outputs are not kept. nil without an error if the metric reads none.
 func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inflow.Stats, error) {
 	if !w.measure {
 		return nil, nil
 	}
 	defer since(&w.report.Times.Statistics, time.Now())
-	stats, err := w.newStats(linears, w.o.Metric.Needs|w.o.Update.needs())
+	stats, err := w.newStats(linears, w.statisticsNeeded())
 	if err != nil {
 		return nil, err
 	}

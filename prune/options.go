@@ -26,6 +26,14 @@ type Options struct {
 	Gradients   GradientOptions `json:"gradients"`   // where G comes from
 	Overrides   []Override      `json:"overrides,omitempty"`
 
+	// TrueSequential measures the matrices of a block in the order in which they run, each once those before it in the block are
+	// pruned: q, k and v; o; gate and up; down. Otherwise all are measured in the dense block. It runs a block four times.
+	TrueSequential bool `json:"true_sequential,omitempty"`
+
+	// HessianMemory is about how many bytes the Hessians of a block may take; 0 means 2 GiB. A block whose Hessians take more is
+	// run several times, from its end to its beginning, with those of one input at least; the result is the same.
+	HessianMemory int64 `json:"-"`
+
 	// BatchTokens is about how many calibration tokens run through a block at a time, at least one sequence; 0 means 8192.
 	// Where variances are asked for, it is one sequence.
 	BatchTokens int `json:"batch_tokens"`
@@ -142,8 +150,8 @@ func (o Options) Validate() error {
 	case o.Group == Share && o.Metric.sweeps:
 		fault("group %s with metric %s, whose scores change as weights go; use %s, %s or %s", Share, o.Metric.Name, Strip, Row, Layer)
 	}
-	if o.BatchTokens < 0 {
-		fault("%d tokens at a time", o.BatchTokens)
+	if o.BatchTokens < 0 || o.HessianMemory < 0 {
+		fault("%d tokens at a time, %d bytes for Hessians", o.BatchTokens, o.HessianMemory)
 	}
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))

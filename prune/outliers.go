@@ -61,18 +61,28 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l 
 	if needs&inflow.OfInputs == 0 {
 		return visit(l, linears, nil)
 	}
-	stats, err := w.newStats(linears, needs)
-	if err != nil {
-		return err
+	part := func(linears []lm.Linear, run func(context.Context, int, *lm.Hooks, func(int, int)) error) error {
+		stats, err := w.newStats(linears, needs)
+		if err != nil {
+			return err
+		}
+		defer stats.Free()
+		if err := run(ctx, l, stats.Hooks(), func(int, int) {}); err != nil {
+			return err
+		}
+		if stats.Err() != nil {
+			return stats.Err()
+		}
+		return visit(l, linears, stats)
 	}
-	defer stats.Free()
-	if err := w.states.Advance(ctx, l, stats.Hooks(), func(int, int) {}); err != nil {
-		return err
+	passes := inflow.Plan{Needs: needs, Memory: w.o.HessianMemory}.Passes(linears)
+	last := len(passes) - 1
+	for _, linears := range passes[:last] {
+		if err := part(linears, w.states.Peek); err != nil {
+			return err
+		}
 	}
-	if stats.Err() != nil {
-		return stats.Err()
-	}
-	return visit(l, linears, stats)
+	return part(passes[last], w.states.Advance)
 }
 
 // allocateOutliers is OWL.

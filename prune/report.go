@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
 // Report is the record of a run.
@@ -161,6 +162,9 @@ func (r *Report) close() {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
 	r.noteRestored()
+	if r.Options.TrueSequential && r.Options.Needs()&inflow.OfInputs == 0 {
+		r.note("the true sequential order has no effect: nothing is measured")
+	}
 }
 
 // noteRestored says what was not done again, and what is therefore not known of it.

@@ -60,7 +60,7 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	cmd.AddCommand(pruneCompareCmd(a))
 	for flag, words := range map[string][]string{
 		"method": tuning.Methods(), "pattern": {prune.Unstructured, "2:4", "4:8"}, "group": tuning.Groups, "allocation": tuning.Allocations,
-		"update": tuning.Updates, "permutation": tuning.Permutations, "alpha-estimator": tuning.Estimators, "save": {"dense", "bitmask"},
+		"update": tuning.Updates, "permutation": tuning.Permutations, "alpha-estimator": tuning.Estimators, "sequential": tuning.Sequences, "save": {"dense", "bitmask"},
 	} {
 		shell.Complete(cmd, flag, words...)
 	}

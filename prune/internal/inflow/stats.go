@@ -63,13 +63,9 @@ func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damp
 		needs |= SumSquares | Sums
 	}
 	s := &Stats{dev: dev, needs: needs, sequences: sequences, damping: damping, sums: map[string]*Sum{}, leads: map[string]bool{}}
-	type key struct {
-		input  arch.Role
-		expert int
-	}
-	shared := map[key]*Sum{}
+	shared := map[source]*Sum{}
 	for _, l := range linears {
-		k := key{inputOf(l.Role), l.Expert}
+		k := sourceOf(l)
 		acc := shared[k]
 		if acc == nil {
 			acc = &Sum{in: l.In}

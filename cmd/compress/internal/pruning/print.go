@@ -15,6 +15,7 @@ const blockSteps = 1000
 func (p *pruning) steps(bar *shell.Bars) func(prune.Step) {
 	blocks := int64(p.model.Blocks())
 	measured := p.opts.Needs()&^prune.Gradients != 0
+	at := int64(0) // a block that is run several times goes back and forth
 	return func(s prune.Step) {
 		switch s.Stage {
 		case prune.Gradient:
@@ -22,7 +23,8 @@ func (p *pruning) steps(bar *shell.Bars) func(prune.Step) {
 		case prune.Allocate:
 			bar.Show("allocation", int64(s.Done), int64(s.Of))
 		default:
-			bar.Show("pruning", position(s, blocks, measured), blocks*blockSteps)
+			at = max(at, position(s, blocks, measured))
+			bar.Show("pruning", at, blocks*blockSteps)
 		}
 	}
 }

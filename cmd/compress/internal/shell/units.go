@@ -29,14 +29,8 @@ func Thousands(n int64) string {
 	return s
 }
 
-// ShardLimit reads a size such as 2GB or 500MiB.
-func ShardLimit(s string) (int64, error) {
-	switch s {
-	case "keep":
-		return checkpoint.KeepShards, nil
-	case "none":
-		return 0, nil
-	}
+// Bytes reads the value of a flag: a size such as 2GB or 500MiB.
+func Bytes(flag, s string) (int64, error) {
 	units := []struct {
 		name string
 		size int64
@@ -48,5 +42,20 @@ func ShardLimit(s string) (int64, error) {
 			}
 		}
 	}
-	return 0, Usagef("--max-shard-size %q: want a number with B, KB, MB, GB, KiB, MiB or GiB, none or keep", s)
+	return 0, Usagef("--%s %q: want a number with B, KB, MB, GB, KiB, MiB or GiB", flag, s)
+}
+
+// ShardLimit reads a size such as 2GB or 500MiB.
+func ShardLimit(s string) (int64, error) {
+	switch s {
+	case "keep":
+		return checkpoint.KeepShards, nil
+	case "none":
+		return 0, nil
+	}
+	n, err := Bytes("max-shard-size", s)
+	if err != nil {
+		err = Usagef("%w, none or keep", err)
+	}
+	return n, err
 }

@@ -4,10 +4,12 @@ package tuning
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -19,6 +21,8 @@ type Flags struct {
 	Overrides   string // name of a YAML file
 	Gradients   string // name of a file or folder
 	SaveTo      string // name of a file that gradients are written to
+
+	sequential, memory string
 
 	settings prune.Options // where numbers go
 }
@@ -33,6 +37,8 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false, "keep gradients in F32 instead of the published code's F16")
 	set.Float64Var(&f.settings.Update.Damping, "damp", 0, "share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
 	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")
+	set.StringVar(&f.sequential, "sequential", Sequences[0], "what the matrices of a block are measured in: block (dense, as it is) or true (what comes before them in it is pruned already; four passes instead of one)")
+	set.StringVar(&f.memory, "hessian-memory", "2GiB", "memory for the Hessians of a block; where they take more, it is run several times, to the same result")
 	a, u := &f.settings.Allocation, &f.settings.Update
 	set.Float64Var(&a.M, "owl-m", 0, "owl, owl-mixed: scores above this many times a block's mean are outliers; 0 is 5, and 6 for owl-mixed")
 	set.Float64Var(&a.Lambda, "owl-lambda", 0, "owl: blocks differ by at most twice this; owl-mixed: N differs by at most this; 0 is 0.08, and 2 for owl-mixed")
@@ -67,11 +73,23 @@ func (f *Flags) Apply(o *prune.Options) error {
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients
 	o.Gradients.Keep = f.SaveTo
-	if f.Overrides == "" {
-		return nil
+	if err := f.passes(o); err != nil || f.Overrides == "" {
+		return err
 	}
 	var err error
 	o.Overrides, err = ReadOverrides(f.Overrides)
+	return err
+}
+
+// passes says how blocks are run.
+func (f *Flags) passes(o *prune.Options) (err error) {
+	if f.sequential != "" && !slices.Contains(Sequences, f.sequential) {
+		return fmt.Errorf("--sequential %q; known: %s", f.sequential, strings.Join(Sequences, ", "))
+	}
+	o.TrueSequential = f.sequential == Sequences[1]
+	if f.memory != "" {
+		o.HessianMemory, err = shell.Bytes("hessian-memory", f.memory)
+	}
 	return err
 }
 
@@ -90,6 +108,7 @@ var (
 	Updates      = []string{prune.NoUpdate, prune.SparseGPTUpdate, prune.DSnoT, prune.ADMM}
 	Permutations = []string{string(prune.Identity), string(prune.Interleave), string(prune.Assignment)}
 	Groups       = []string{string(prune.Row), string(prune.Layer), string(prune.Strip), string(prune.Share)}
+	Sequences    = []string{"block", "true"}
 	Estimators   = []string{prune.Peak, prune.Hill}
 )
 

@@ -1,0 +1,43 @@
+package grads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Keep writes what it computes to a file, or finds it there. made names the model and the data: a file that was made from
+// others is refused.
+func (j Job) Keep(ctx context.Context, path, made string) (*safetensors.Dir, error) {
+	f, err := safetensors.OpenDir(path)
+	if err == nil {
+		if f.Metadata()["made_from"] != made {
+			_ = f.Close()
+			return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the file or name another", path, ErrUnfit)
+		}
+		return f, nil
+	}
+	var tensors []safetensors.Info
+	for b := range j.Model.Blocks() {
+		for _, l := range j.Model.Linears(b) {
+			tensors = append(tensors, safetensors.Info{Name: Name(l), DType: safetensors.F32, Shape: []int64{int64(l.Out), int64(l.In)}})
+		}
+	}
+	out, err := safetensors.Create(path, tensors, map[string]string{"made_from": made, "meaning": "100*sqrt(sum g^2)"}, safetensors.Options{})
+	if err != nil {
+		return nil, err
+	}
+	squares := &Filed{Device: j.dev(), Path: path + ".squares"}
+	err = j.Each(ctx, squares, func(l lm.Linear, g []byte) error { return out.WriteTensor(Name(l), g) })
+	err = errors.Join(err, squares.Close())
+	if err == nil {
+		err = out.Finish()
+	}
+	if err != nil {
+		return nil, errors.Join(err, out.Abort())
+	}
+	return safetensors.OpenDir(path)
+}
