@@ -41,36 +41,45 @@ type Options struct {
 	Threads int       // 0: all processors
 }
 
-// Method is a way of combining.
-type Method struct {
-	Name  string
+// method is a way of combining.
+type method struct {
+	name  string
 	prune string // "", "magnitude" or "random"
 	elect bool   // ties
 	dense bool   // on the deltas, then cut to a rank
 }
 
 // methods is the table of all ways.
-var methods = []Method{
-	{Name: "linear"},
-	{Name: "cat"},
-	{Name: "svd", dense: true},
-	{Name: "ties", prune: "magnitude", elect: true},
-	{Name: "dare_linear", prune: "random"},
-	{Name: "dare_ties", prune: "random", elect: true},
-	{Name: "magnitude_prune", prune: "magnitude"},
-	{Name: "ties_svd", prune: "magnitude", elect: true, dense: true},
-	{Name: "dare_linear_svd", prune: "random", dense: true},
-	{Name: "dare_ties_svd", prune: "random", elect: true, dense: true},
-	{Name: "magnitude_prune_svd", prune: "magnitude", dense: true},
+var methods = []method{
+	{name: "linear"},
+	{name: "cat"},
+	{name: "svd", dense: true},
+	{name: "ties", prune: "magnitude", elect: true},
+	{name: "dare_linear", prune: "random"},
+	{name: "dare_ties", prune: "random", elect: true},
+	{name: "magnitude_prune", prune: "magnitude"},
+	{name: "ties_svd", prune: "magnitude", elect: true, dense: true},
+	{name: "dare_linear_svd", prune: "random", dense: true},
+	{name: "dare_ties_svd", prune: "random", elect: true, dense: true},
+	{name: "magnitude_prune_svd", prune: "magnitude", dense: true},
 }
 
 // Methods lists the names of all ways of combining.
 func Methods() []string {
 	var names []string
 	for _, m := range methods {
-		names = append(names, m.Name)
+		names = append(names, m.name)
 	}
 	return names
+}
+
+// lookup finds a way by its name.
+func lookup(name string) (method, error) {
+	i := slices.IndexFunc(methods, func(m method) bool { return m.name == name })
+	if i < 0 {
+		return method{}, fmt.Errorf("%w: %.60q; known: %s", ErrMethod, name, strings.Join(Methods(), ", "))
+	}
+	return methods[i], nil
 }
 
 // Named is an adapter with a name for messages.
@@ -121,7 +130,7 @@ func Run(ctx context.Context, list []Named, o Options) (*adapter.Adapter, *Repor
 // combiner combines some adapters.
 type combiner struct {
 	Options
-	method  Method
+	method  method
 	list    []Named
 	weights []float64
 	paths   []adapter.Module // of all adapters, each once
@@ -129,11 +138,11 @@ type combiner struct {
 }
 
 func newCombiner(list []Named, o Options) (*combiner, error) {
-	i := slices.IndexFunc(methods, func(m Method) bool { return m.Name == o.Method })
-	if i < 0 {
-		return nil, fmt.Errorf("%w: %.60q; known: %s", ErrMethod, o.Method, strings.Join(Methods(), ", "))
+	way, err := lookup(o.Method)
+	if err != nil {
+		return nil, err
 	}
-	c := &combiner{Options: o, method: methods[i], list: list, weights: o.Weights}
+	c := &combiner{Options: o, method: way, list: list, weights: o.Weights}
 	if c.weights == nil {
 		c.weights = slices.Repeat([]float64{1}, len(list))
 	}
@@ -154,9 +163,9 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 		return nil, fmt.Errorf("%w: majority sign %.60q with %s; ties and dare_ties have total and frequency", ErrOption, o.Sign, o.Method)
 	}
 	if len(list) == 1 {
-		c.method = methods[0]
+		c.method, err = lookup("linear")
 	}
-	return c, nil
+	return c, err
 }
 
 // identity reports on one adapter that comes back.
@@ -225,7 +234,7 @@ func (c *combiner) ranks() error {
 		ranks = append(ranks, largest(n.Adapter))
 	}
 	switch {
-	case c.method.Name == "cat":
+	case c.method.name == "cat":
 		for _, r := range ranks {
 			c.rank += r
 		}
@@ -239,7 +248,7 @@ func (c *combiner) ranks() error {
 		for i, r := range ranks {
 			if r != ranks[0] {
 				return fmt.Errorf("%w: %s has %d, %s has %d; %s needs one rank (HINT: cat and svd do not)",
-					ErrRanks, c.list[0].Name, ranks[0], c.list[i].Name, r, c.method.Name)
+					ErrRanks, c.list[0].Name, ranks[0], c.list[i].Name, r, c.method.name)
 			}
 		}
 	}
@@ -269,7 +278,7 @@ func (c *combiner) parts(path string) []part {
 // run combines module by module.
 func (c *combiner) run(ctx context.Context) (*adapter.Adapter, *Report, error) {
 	low := make([]*adapter.Low, len(c.paths))
-	r := &Report{Method: c.method.Name, Weights: c.weights, Rank: c.rank, Modules: make([]Module, len(c.paths))}
+	r := &Report{Method: c.method.name, Weights: c.weights, Rank: c.rank, Modules: make([]Module, len(c.paths))}
 	for i, m := range c.paths {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
@@ -282,17 +291,17 @@ func (c *combiner) run(ctx context.Context) (*adapter.Adapter, *Report, error) {
 		low[i] = c.low(m, a, b)
 		r.Modules[i] = Module{Path: m.Path, Adapters: len(list), Energy: energy}
 	}
-	r.Exact = c.method.Name == "cat" || len(c.list) == 1
+	r.Exact = c.method.name == "cat" || len(c.list) == 1
 	return &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, r, nil
 }
 
 // module combines the changes of one module: A [r, in], B [out, r].
 func (c *combiner) module(m adapter.Module, list []part) (a, b linalg.Matrix, energy *float64, err error) {
 	switch {
-	case c.method.Name == "cat":
+	case c.method.name == "cat":
 		a, b = cat(list)
 		return a, b, nil, nil
-	case c.method.Name == "svd":
+	case c.method.name == "svd":
 		return c.cutPairs(list)
 	case c.method.dense:
 		return c.cutDense(m, list)
@@ -357,4 +366,28 @@ func (c *combiner) along() []*adapter.Whole {
 		}
 	}
 	return list
+}
+
+// Cut gives an adapter of a smaller rank: the best approximation of every module's change. The errors are those of [Run].
+func Cut(ctx context.Context, n Named, rank, threads int) (*adapter.Adapter, *Report, error) {
+	o := Options{Method: "svd", Rank: rank, Threads: threads}
+	c, err := newCombiner([]Named{n}, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := combinable(n); err != nil {
+		return nil, nil, err
+	}
+	if err := c.modules(); err != nil {
+		return nil, nil, err
+	}
+	c.rank = rank
+	if c.method, err = lookup(o.Method); err != nil {
+		return nil, nil, err
+	}
+	a, r, err := c.run(ctx)
+	if r != nil {
+		r.Exact = false
+	}
+	return a, r, err
 }

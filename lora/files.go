@@ -1,0 +1,330 @@
+package lora
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/combine"
+	"github.com/modelcompress/compress/lora/internal/extract"
+	"github.com/modelcompress/compress/lora/internal/floats"
+	"github.com/modelcompress/compress/lora/internal/fold"
+	"github.com/modelcompress/compress/lora/internal/folder"
+	"github.com/modelcompress/compress/lora/internal/guess"
+	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/peft"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Ways in which work on adapter files can be refused.
+var (
+	ErrExists  = folder.ErrExists  // there is something at the place of the output
+	ErrMethod  = combine.ErrMethod // unknown way of combining
+	ErrOption  = combine.ErrOption // an option that does not fit the way of combining
+	ErrRanks   = combine.ErrRanks  // adapters differ in rank where they must not
+	ErrRefused = combine.ErrRefused
+	// ErrExtract: an option of an extraction is out of range.
+	ErrExtract = extract.ErrOption
+)
+
+// FoldOptions of [Fold]. Job is filled in by Fold.
+type FoldOptions = fold.Options
+
+// FoldReport says what [Fold] did.
+type FoldReport struct {
+	Model   string   `json:"model"`
+	Adapter string   `json:"adapter"`
+	Notes   []string `json:"notes,omitempty"` // what was accepted without effect
+	fold.Report
+}
+
+// Fold writes the checkpoint in the folder model with an adapter of any kind folded into its weights to the folder out. The weights keep their
+// element types; one block of rows is in memory at a time, beside the adapter. An interrupted run is continued with Resume, to the same
+// bytes. The errors wrap this package's, those of package safetensors and of [lm.OpenFolder].
+func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldReport, error) {
+	base, err := adapter.OpenCheckpoint(model)
+	if err != nil {
+		return nil, err
+	}
+	defer base.Close()
+	a, notes, err := load(dir, base)
+	if err != nil {
+		return nil, err
+	}
+	if o.Job, err = foldJob(ctx, base, dir, o); err != nil {
+		return nil, err
+	}
+	r, err := fold.Run(ctx, base, a, out, o)
+	if err != nil {
+		return nil, err
+	}
+	return &FoldReport{Model: model, Adapter: dir, Notes: notes, Report: *r}, nil
+}
+
+// foldJob identifies the work of folding by all that the output depends on.
+func foldJob(ctx context.Context, base *adapter.Checkpoint, dir string, o FoldOptions) (string, error) {
+	weights, err := lm.Fingerprint(ctx, base.Dir, base.Source)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "fold 1\n%s\n%v %d\n", weights, o.Safe, o.MaxShardSize)
+	for _, name := range []string{peft.ConfigName, peft.WeightsName} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		n, err := io.Copy(h, f)
+		fmt.Fprintf(h, "\n%d\n", n)
+		f.Close()
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base (nil), the modules are those that
+// the files imply.
+func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, error) {
+	kind, err := native.Type(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case !native.Handles(kind) && base == nil:
+		return peft.ReadAlone(dir)
+	case !native.Handles(kind):
+		return peft.ReadNoted(dir, base.Modules)
+	case base != nil:
+		a, err := native.Read(dir, stored{base})
+		return a, nil, err
+	case kind != "MOS":
+		return nil, nil, fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base (HINT: --model names it)", dir, ErrUnsupported, kind)
+	}
+	return loadPools(dir)
+}
+
+// loadPools reads a Mixture of Shards without its base.
+func loadPools(dir string) (*adapter.Adapter, []string, error) {
+	f, err := safetensors.Open(filepath.Join(dir, native.ModelName))
+	if err != nil {
+		return nil, nil, err
+	}
+	modules, names, err := guess.Modules(f)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	a, err := native.Read(dir, modules)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.Config.Layers != nil {
+		return nil, nil, fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name (HINT: --model names the base)", dir, ErrUnsupported)
+	}
+	return a, []string{fmt.Sprintf("module paths are those of %s (HINT: --model takes them from a base)", names)}, nil
+}
+
+// stored is a base in a folder as the readers of native adapters want it.
+type stored struct{ *adapter.Checkpoint }
+
+// Modules lists its matrices.
+func (s stored) Modules() []adapter.Module { return s.Checkpoint.Modules }
+
+// Shapes gives every parameter's name and shape.
+func (s stored) Shapes() ([]string, map[string][]int64) {
+	var names []string
+	shapes := map[string][]int64{}
+	for _, p := range s.Layout.Params {
+		names = append(names, p.Name)
+		shapes[p.Name] = p.Shape
+	}
+	return names, shapes
+}
+
+// Values reads a parameter in F32.
+func (s stored) Values(name string) (kernels.Mat, error) {
+	info, ok := s.Source.Info(name)
+	if !ok || len(info.Shape) < 1 || len(info.Shape) > 2 {
+		return kernels.Mat{}, fmt.Errorf("%s: %w: it has no matrix %.200q", s.Dir, ErrBase, name)
+	}
+	rows, cols := 1, int(info.Shape[len(info.Shape)-1])
+	if len(info.Shape) == 2 {
+		rows = int(info.Shape[0])
+	}
+	data, err := s.Source.Bytes(name)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	p := adapter.NewParam(name, rows, cols)
+	return p.Value, floats.Decode(p.Data(), data, info.DType)
+}
+
+// ExtractOptions of [Extract].
+type ExtractOptions = extract.Options
+
+// ExtractReport says what [Extract] kept.
+type ExtractReport struct {
+	Base  string `json:"base"`
+	Tuned string `json:"tuned"`
+	Out   string `json:"out"`
+	extract.Report
+}
+
+// Extract writes the LoRA that leads from one checkpoint to another of the same shape, as PEFT's folders are, to the folder out: each matrix' difference,
+// cut to a rank by its singular values. One matrix is in memory at a time. The errors wrap this package's or those of package
+// safetensors.
+func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*ExtractReport, error) {
+	b, err := adapter.OpenCheckpoint(base)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	t, err := adapter.OpenCheckpoint(tuned)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	if o.Base == "" {
+		o.Base = base
+	}
+	r, err := extract.Run(ctx, b, t, out, o)
+	if err != nil {
+		return nil, err
+	}
+	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Report: *r}, nil
+}
+
+// CombineOptions of [Combine].
+type CombineOptions struct {
+	Method    string            // see [CombineMethods]
+	Weights   []float64         // of the adapters; nil: 1 each
+	Density   float64           // share of values that pruning keeps; 1 or more: all; required where the method prunes
+	Sign      string            // how ties elects signs: total (default) or frequency
+	Rank      int               // of the methods that cut to a rank; 0: the largest of the adapters
+	Seed      uint64            // of random pruning
+	Threads   int               // 0: all processors
+	DType     safetensors.DType // of the result; 0: F32
+	Overwrite bool              // replace an adapter that is there
+	Model     string            // folder of the base that the adapters must fit; "": they must fit each other
+}
+
+// CombineMethods lists the ways of combining adapters.
+func CombineMethods() []string { return combine.Methods() }
+
+// CombineReport says what [Combine] did.
+type CombineReport struct {
+	Adapters []string `json:"adapters"`
+	Out      string   `json:"out"`
+	Notes    []string `json:"notes,omitempty"` // what was accepted without effect
+	combine.Report
+}
+
+// Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT, with its results. The result's scale is 1. One
+// adapter with weight 1 comes back as it is. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or this package's other ones.
+func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (*CombineReport, error) {
+	base, err := openBase(o.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer closeBase(base)
+	r := &CombineReport{Adapters: dirs, Out: out}
+	var list []combine.Named
+	for _, dir := range dirs {
+		a, notes, err := load(dir, base)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, combine.Named{Name: dir, Adapter: a})
+		for _, n := range notes {
+			r.Notes = append(r.Notes, dir+": "+n)
+		}
+	}
+	a, part, err := combine.Run(ctx, list, combine.Options{
+		Method: o.Method, Weights: o.Weights, Density: o.Density, Sign: combine.Sign(o.Sign), Rank: o.Rank, Seed: o.Seed, Threads: o.Threads,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Report = *part
+	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite})
+}
+
+// openBase opens a base, nil where none is named.
+func openBase(dir string) (*adapter.Checkpoint, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	return adapter.OpenCheckpoint(dir)
+}
+
+func closeBase(c *adapter.Checkpoint) {
+	if c != nil {
+		c.Close()
+	}
+}
+
+// ExportOptions of [Export].
+type ExportOptions struct {
+	Model     string            // folder of the base; "": modules as the files imply them
+	DType     safetensors.DType // of the result; 0: F32
+	Bake      bool              // the scale goes into B, for readers that do not scale as PEFT does
+	Rank      int               // cut to a rank; 0: as it is
+	Threads   int               // 0: all processors
+	Overwrite bool              // replace an adapter that is there
+}
+
+// ExportReport says what [Export] wrote.
+type ExportReport struct {
+	Adapter    string           `json:"adapter"`
+	Out        string           `json:"out"`
+	Kind       string           `json:"kind"`
+	Modules    int              `json:"modules"`
+	Rank       int              `json:"rank"`
+	Trained    int64            `json:"trained_parameters"`  // of the adapter
+	Exported   int64            `json:"exported_parameters"` // of the factors that were written
+	Exact      bool             `json:"exact"`               // factors and scale are the adapter's own
+	Truncation []combine.Module `json:"truncation,omitempty"`
+	Notes      []string         `json:"notes,omitempty"`
+}
+
+// Export writes an adapter of any kind as a LoRA in PEFT's form to the folder out, with the keys only that every version knows. Without Rank
+// nothing is lost: the factors of a Mixture of Shards are put together from its shards, which is copying. The errors wrap this
+// package's.
+func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportReport, error) {
+	base, err := openBase(o.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer closeBase(base)
+	a, notes, err := load(dir, base)
+	if err != nil {
+		return nil, err
+	}
+	r := &ExportReport{Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(), Notes: notes, Exact: true}
+	if o.Rank > 0 {
+		cut, part, err := combine.Cut(ctx, combine.Named{Name: dir, Adapter: a}, o.Rank, o.Threads)
+		if err != nil {
+			return nil, err
+		}
+		a, r.Truncation, r.Exact = cut, part.Modules, false
+	}
+	for _, l := range a.Low {
+		r.Rank = max(r.Rank, l.Rank)
+		r.Exported += int64(l.Rank) * int64(l.Module.In+l.Module.Out)
+	}
+	if o.DType != 0 && o.DType != safetensors.F32 || o.Bake {
+		r.Exact = false
+	}
+	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Bake: o.Bake, Overwrite: o.Overwrite})
+}
