@@ -88,7 +88,7 @@ func Inspect(dir, model string) (*Inspection, error) {
 	c := &a.Config
 	r := &Inspection{
 		Adapter: dir, Kind: string(c.Kind), Base: c.Base, Checked: model, RSLoRA: c.RSLoRA, DoRA: c.DoRA, Bias: string(c.Biases),
-		Targets: targetsOf(c.Targets), Trained: a.Count(), Notes: notes, Modules: []ModuleReport{},
+		Targets: targetValue(c.Targets), Trained: a.Count(), Notes: notes, Modules: []ModuleReport{},
 	}
 	if r.Bytes, r.DTypes, err = weightsOf(dir); err != nil {
 		return nil, err
@@ -123,8 +123,8 @@ func (r *Inspection) others(a *adapter.Adapter) {
 	}
 }
 
-// targetsOf is target_modules as a configuration says it.
-func targetsOf(m adapter.Match) any {
+// targetValue is target_modules as a configuration says it.
+func targetValue(m adapter.Match) any {
 	switch {
 	case m.All:
 		return "all-linear"
