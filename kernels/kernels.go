@@ -42,7 +42,8 @@ type Precision uint8
 const (
 	// Exact keeps F32 accuracy: activations are not rounded and every product is exact or F32.
 	Exact Precision = iota
-	// Fast may round activations to BF16 where the weight is BF16, so that dot-product instructions apply; sums stay F32.
+	// Fast may round activations to BF16 where the weight is BF16, and both factors of [Ops].MatMulTN, so that dot-product
+	// instructions apply; sums stay F32.
 	Fast
 )
 

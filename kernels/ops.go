@@ -8,7 +8,8 @@ type Ops struct {
 	MatMulNT func(dst, x, w Mat, o MatMul)
 	// MatMulNN computes dst[m,n] = x[m,k] · w[k,n] (+ bias, + dst); w is a weight: GPT-2's layout, and input gradients.
 	MatMulNN func(dst, x, w Mat, o MatMul)
-	// MatMulTN computes dst[m,n] = a[k,m]ᵀ · b[k,n] (+ dst): weight gradients and Gram matrices.
+	// MatMulTN computes dst[m,n] = a[k,m]ᵀ · b[k,n] (+ dst): weight gradients and Gram matrices. Under [Fast], both factors may be
+	// rounded to BF16.
 	MatMulTN func(dst, a, b Mat, o MatMul)
 
 	// MatMulSparse computes what MatMulNT computes with the weight that Expand makes of w: elements that are not stored are

@@ -17,6 +17,7 @@ func writePack(f *file) {
 	writeTranspose(f, transposer{"pack6AVX2", 6, 2, "Y"})
 	writePairRows(f)
 	writePairParts(f)
+	writePairRounded(f)
 	writePeaks(f)
 	for _, isa := range []widenISA{avx512Widen, avx2Widen} {
 		for _, t := range []string{"BF16", "F16"} {
@@ -257,6 +258,28 @@ further. p.peak becomes the largest of its old value and the bits of every |src|
 		}
 	})
 	reducePeak(f, 64)
+}
+
+// writePairRounded writes the kernel that rounds floats and pairs rows of them.
+func writePairRounded(f *file) {
+	f.doc(`func pairRoundedAVX512(p *pairArgs)
+
+Does what pairRowsAVX512 does for rows of floats, rounded to bfloat16, nearest even. It assumes that p.n > 0.`)
+	f.raw("TEXT ·pairRoundedAVX512(SB), NOSPLIT, $0-8")
+	loadPairArgs(f)
+	f.op("VMOVDQU64 pairHalves<>(SB), Z31")
+	pairLoop(f, func() {
+		for h, to := range []string{"BX", "R12"} {
+			z := 4 * h
+			f.op("VMOVUPS %d(DX), Z%d", h*64, z)
+			f.op("VMOVUPS %d(DX)(R11*1), Z%d", h*64, z+1)
+			f.bytes(cvtne2(z+2, z+1, z), "VCVTNE2PS2BF16 Z%d, Z%d, Z%d", z, z+1, z+2)
+			f.op("VPERMW Z%d, Z31, Z%d", z+2, z+2)
+			f.op("VMOVDQU64 Z%d, (%s)", z+2, to)
+		}
+	})
+	f.op("VZEROUPPER")
+	f.op("RET")
 }
 
 // reducePeak stores the largest unsigned 32-bit lane of Z30 at DI+at and returns.

@@ -30,7 +30,7 @@ func avx512Kernels(f features) kernelSet {
 			s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
 			s.dotPair = []func(*dotArgs){dotPairAVX512x1, dotPairAVX512x2, dotPairAVX512x3, dotPairAVX512x4}
 		}
-		s.split, s.pairRows, s.pairParts = splitBF16AVX512, pairRowsAVX512, pairPartsAVX512
+		s.split, s.pairRows, s.pairParts, s.pairRounded = splitBF16AVX512, pairRowsAVX512, pairPartsAVX512, pairRoundedAVX512
 		s.peak16, s.peak32 = peak16AVX512, peak32AVX512
 	}
 	if f.amx {
@@ -143,6 +143,11 @@ func pairRowsAVX512(p *pairArgs)
 //
 //go:noescape
 func pairPartsAVX512(p *pairArgs)
+
+// pairRoundedAVX512 rounds rows of floats to bfloat16 and pairs them; see pairArgs.
+//
+//go:noescape
+func pairRoundedAVX512(p *pairArgs)
 
 // peak16AVX512 returns the largest p[i]&0x7fff of n elements, a multiple of 32 greater than 0.
 //

@@ -35,11 +35,12 @@ type kernelSet struct {
 	packA, packB func(*packArgs)                          // transpose exact.rows and group rows; nil: in Go
 	group        int                                      // rows that packB takes together
 
-	split     func(*splitArgs)
-	pairRows  func(*pairArgs) // of bfloat16
-	pairParts func(*pairArgs) // of float32, in three parts
-	peak16    func(p *uint16, n int) uint16
-	peak32    func(p *float32, n int) uint32
+	split       func(*splitArgs)
+	pairRows    func(*pairArgs) // of bfloat16
+	pairParts   func(*pairArgs) // of float32, in three parts
+	pairRounded func(*pairArgs) // of float32, rounded
+	peak16      func(p *uint16, n int) uint16
+	peak32      func(p *float32, n int) uint32
 
 	direct func(parts, rows int) func(*directArgs) // kernel for up to 32 rows
 

@@ -322,8 +322,11 @@ const squareSide = 32
 // what st.pairs says of dst.
 func (st *stage) packPairs(dst []uint32, o operand, r int) {
 	a, run := &st.pairs, st.ks.pairParts
-	if o.DType() == kernels.BF16 {
+	switch {
+	case o.DType() == kernels.BF16:
 		run = st.ks.pairRows
+	case st.tile.bParts == 1:
+		run = st.ks.pairRounded
 	}
 	whole := 0
 	if o.DType() != kernels.F16 && r+squareSide <= o.Cols {

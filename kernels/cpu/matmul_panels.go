@@ -55,7 +55,11 @@ func (m *matmuls) panels(dst kernels.Mat, a, b operand, k int, o kernels.MatMul)
 
 // run computes the product and forgets its operands.
 func (p *panelProduct) run(d *Device) {
-	p.prepare(p.ks.choose(p.dst.Rows, p.b.DType(), p.o.Precision), d.threads)
+	t := p.b.DType()
+	if p.a.kMajor && p.o.Precision == kernels.Fast {
+		t = kernels.BF16 // both factors are rounded
+	}
+	p.prepare(p.ks.choose(p.dst.Rows, t, p.o.Precision), d.threads)
 	d.parallel(p.count(), p.multiply)
 	p.dst, p.a, p.b, p.o = kernels.Mat{}, operand{}, operand{}, kernels.MatMul{}
 }

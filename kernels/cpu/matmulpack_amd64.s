@@ -731,6 +731,50 @@ pair:
 	VZEROUPPER
 	RET
 
+// func pairRoundedAVX512(p *pairArgs)
+// 
+// Does what pairRowsAVX512 does for rows of floats, rounded to bfloat16, nearest even. It assumes that p.n > 0.
+TEXT ·pairRoundedAVX512(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), DI
+	MOVQ 0(DI), AX
+	MOVQ 8(DI), DX
+	MOVQ 16(DI), CX
+	MOVQ 24(DI), SI
+	MOVQ 32(DI), R8
+	MOVQ 40(DI), R9
+	MOVQ 48(DI), R10
+	MOVQ 56(DI), R11
+	ADDQ AX, R9
+	VMOVDQU64 pairHalves<>(SB), Z31
+
+block:
+	MOVQ AX, BX
+	MOVQ R9, R12
+	MOVQ $16, R13
+
+pair:
+	VMOVUPS 0(DX), Z0
+	VMOVUPS 0(DX)(R11*1), Z1
+	BYTE $0x62; BYTE $0xf2; BYTE $0x77; BYTE $0x48; BYTE $0x72; BYTE $0xd0 // VCVTNE2PS2BF16 Z0, Z1, Z2
+	VPERMW Z2, Z31, Z2
+	VMOVDQU64 Z2, (BX)
+	VMOVUPS 64(DX), Z4
+	VMOVUPS 64(DX)(R11*1), Z5
+	BYTE $0x62; BYTE $0xf2; BYTE $0x57; BYTE $0x48; BYTE $0x72; BYTE $0xf4 // VCVTNE2PS2BF16 Z4, Z5, Z6
+	VPERMW Z6, Z31, Z6
+	VMOVDQU64 Z6, (R12)
+	LEAQ (DX)(R11*2), DX
+	ADDQ R8, BX
+	ADDQ R8, R12
+	DECQ R13
+	JNZ pair
+	ADDQ SI, AX
+	ADDQ SI, R9
+	DECQ CX
+	JNZ block
+	VZEROUPPER
+	RET
+
 // func peak16AVX512(p *uint16, n int) uint16
 // 
 // Returns the bits of the largest |p[i]| of n elements, a multiple of 32 greater than 0.
