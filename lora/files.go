@@ -171,7 +171,17 @@ func (s stored) Values(name string) (kernels.Mat, error) {
 }
 
 // ExtractOptions of [Extract].
-type ExtractOptions = extract.Options
+type ExtractOptions struct {
+	Rank      int               // of every matrix; one that is smaller is padded with zeros
+	Targets   []string          // names of matrices; nil: all linears of the blocks
+	DType     safetensors.DType // of the factors; 0: F32
+	Exact     bool              // whole decompositions instead of sketches
+	Seed      uint64            // of the sketches
+	Threads   int               // 0: all processors
+	Overwrite bool              // replace an adapter that is there
+	// Progress is told how many matrices are done; nil: nobody wants to know.
+	Progress func(name string, done, total int64)
+}
 
 // ExtractReport says what [Extract] kept.
 type ExtractReport struct {
@@ -195,10 +205,10 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 		return nil, err
 	}
 	defer t.Close()
-	if o.Base == "" {
-		o.Base = base
-	}
-	r, err := extract.Run(ctx, b, t, out, o)
+	r, err := extract.Run(ctx, b, t, out, extract.Options{
+		Rank: o.Rank, Targets: adapter.Match{Names: o.Targets}, DType: o.DType, Exact: o.Exact, Seed: o.Seed, Threads: o.Threads,
+		Overwrite: o.Overwrite, Base: base, Progress: o.Progress,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -127,8 +127,12 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 	if err != nil {
 		return err
 	}
-	r.ops.MatMulTN(da, dt, in, kernels.MatMul{})
-	r.ops.MatMulTN(dbt, t, dz, kernels.MatMul{})
+	if err := r.outer(w, da, dt, in); err != nil {
+		return err
+	}
+	if err := r.outer(w, dbt, t, dz); err != nil {
+		return err
+	}
 	if r.host {
 		scale(da, m.low.Scale)
 		m.low.Scatter(da, dbt)
@@ -145,6 +149,43 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 	scale(ha, m.low.Scale)
 	m.low.Scatter(ha, hb)
 	return r.biasGradient(w, m, dz)
+}
+
+// skinny is the largest rank for which a product with few rows is the fastest way to a factor's gradient.
+const skinny = 16
+
+// outer computes dst[rank, n] = tᵀ·x. In host memory t, which is narrow, is turned around, so that x is read once and as it lies.
+func (r *Runtime) outer(w *workspace, dst, t, x kernels.Mat) error {
+	switch {
+	case !r.host:
+		r.ops.MatMulTN(dst, t, x, kernels.MatMul{})
+	case t.Cols <= skinny:
+		turned, err := w.mat(wTurned, t.Cols, t.Rows)
+		if err != nil {
+			return err
+		}
+		turn(turned, t)
+		r.ops.MatMulNN(dst, turned, x, kernels.MatMul{})
+	default:
+		turned, err := w.mat(wTurned, x.Cols, t.Cols)
+		if err != nil {
+			return err
+		}
+		r.ops.MatMulTN(turned, x, t, kernels.MatMul{})
+		turn(dst, turned)
+	}
+	return nil
+}
+
+// turn writes the transpose of src.
+func turn(dst, src kernels.Mat) {
+	from, to := src.Buf.F32()[src.Off:], dst.Buf.F32()[dst.Off:]
+	for i := range src.Rows {
+		for j, v := range from[i*src.Stride : i*src.Stride+src.Cols] {
+			to[j*dst.Stride+i] = v
+		}
+	}
+	dst.Buf.Changed()
 }
 
 // biasGradient adds to the gradient of the bias beside B.

@@ -24,6 +24,7 @@ const (
 	wZ  // output without bias, of DoRA
 	wDZ
 	wRow
+	wTurned // a narrow matrix, turned around
 	slots
 )
 
