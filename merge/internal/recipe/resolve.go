@@ -26,11 +26,10 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 	}
 	x.root = x.settings(d.Parameters, false)
 	x.expand()
-	if err := x.r.Err(); err != nil {
-		return nil, err
-	}
 	x.checkArchitectures()
-	x.tensors()
+	if x.r.Err() == nil && len(x.faults.List) == 0 {
+		x.tensors()
+	}
 	return x.result()
 }
 
@@ -212,7 +211,8 @@ func (x *resolver) wholeModels(models []Model, m *module) run {
 	}
 	s.length = x.stackLayers(s.inputs[0].model, m.stack)
 	for _, in := range s.inputs[1:] {
-		if n := x.stackLayers(in.model, m.stack); n != s.length {
+		// A model without this stack has other names altogether, which checkArchitectures reports.
+		if n := x.stackLayers(in.model, m.stack); n != s.length && n > 0 {
 			x.r.Add(in.at, strict.ErrValue, "%s has %d layers, %s has %d; name the layers to use in slices", x.plan.Models[in.model], n, x.plan.Models[s.inputs[0].model], s.length)
 		}
 	}

@@ -31,9 +31,6 @@ func (p *tensorPlace) t() float64 {
 
 // tensors plans every tensor: what comes before the layers, the layers, and what comes after, module by module.
 func (x *resolver) tensors() {
-	if len(x.faults.List) > 0 {
-		return
-	}
 	for i := range x.modules {
 		m := &x.modules[i]
 		if m.runs == nil {

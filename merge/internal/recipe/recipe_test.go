@@ -1,0 +1,422 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// TestMessages: the texts of faults, with place and advice.
+func TestMessages(t *testing.T) {
+	g := readGolden(t)
+	for name, c := range map[string]struct{ recipe, want string }{
+		"nothing": {"", "recipe.yaml:1:1: the file holds no recipe"},
+		"all at once": {`merge_method: linear
+paramters: {normalize: true}
+dtype: float8
+models:
+- {modle: m/a}
+- {model: a@x@y, parameters: {weight: [1, {a: b}]}}
+`, `recipe.yaml:2:1: unknown key "paramters" in a recipe; did you mean "parameters"?
+recipe.yaml:3:8: dtype must be bfloat16, float16, float32 or float64, not "float8"
+recipe.yaml:5:4: a model needs the key "model"
+recipe.yaml:5:4: unknown key "modle" in a model; did you mean "model"?
+recipe.yaml:6:11: model: "a@x@y" has more than one "@"; write {model: {path: …, revision: …}} for such a path
+recipe.yaml:6:44: weight: a gradient holds numbers, not a map`},
+		"method": {"merge_method: ties2\nmodels: [{model: m/a}]\n", `recipe.yaml:1:15: unknown merge_method "ties2"; did you mean "ties"?`},
+		"parameter": {
+			"merge_method: ties\nbase_model: m/base\nmodels:\n- {model: m/a, parameters: {weight: 1, densty: 0.1}}\n",
+			`recipe.yaml:4:40: ties has no parameter "densty"; did you mean "density"?`,
+		},
+		"type": {
+			"merge_method: linear\nmodels:\n- {model: m/a, parameters: {weight: heavy}}\nparameters: {normalize: perhaps}\n",
+			"recipe.yaml:3:37: weight must be a number, not \"heavy\"\nrecipe.yaml:4:25: normalize must be true or false, not \"perhaps\"",
+		},
+		"required":  {"merge_method: linear\nmodels:\n- {model: m/a, parameters: {weight: 1}}\n- {model: m/b}\n", "recipe.yaml:4:4: linear needs a weight for m/b"},
+		"shared":    {"merge_method: slerp\nbase_model: m/base\nmodels: [{model: m/a}, {model: m/base}]\n", "recipe.yaml:1:15: slerp needs the parameter t"},
+		"base":      {"merge_method: ties\nmodels: [{model: m/a, parameters: {weight: 1}}]\n", "recipe.yaml:1:15: ties needs a base_model"},
+		"count":     {"merge_method: slerp\nbase_model: m/base\nmodels: [{model: m/a}, {model: m/b}, {model: m/base}]\nparameters: {t: 1}\n", "recipe.yaml:3:11: slerp takes exactly 2 models, the base included, not 3"},
+		"twice":     {"merge_method: linear\nmodels:\n- {model: m/a}\n- {model: m/a}\nparameters: {weight: 1}\n", "recipe.yaml:4:4: m/a is given twice"},
+		"exactly":   {"merge_method: linear\n", "recipe.yaml:1:1: a recipe needs exactly one of models, slices and modules"},
+		"range":     {"merge_method: passthrough\nslices:\n- sources: [{model: m/a, layer_range: [0, 5]}]\n", "recipe.yaml:3:14: layers [0, 5) of m/a: it has 3"},
+		"empty":     {"merge_method: passthrough\nslices:\n- sources: [{model: m/a, layer_range: [2, 2]}]\n", "recipe.yaml:3:39: layer_range [2, 2) holds no layer; the second number is the first layer left out"},
+		"lengths":   {"merge_method: linear\nslices:\n- sources:\n  - {model: m/a, layer_range: [0, 2]}\n  - {model: m/b, layer_range: [0, 1]}\n", "recipe.yaml:5:6: m/b gives 1 layers to the slice, m/a 2; all sources of a slice must have the same number"},
+		"layers":    {"merge_method: linear\nmodels:\n- {model: m/a}\n- {model: m/deep}\nparameters: {weight: 1}\n", "recipe.yaml:4:4: m/deep has 5 layers, m/a has 3; name the layers to use in slices"},
+		"module":    {"merge_method: passthrough\nmodules: {vision: {models: [{model: m/a}]}}\n", `recipe.yaml:2:11: the model has no module "vision"; known: default`},
+		"search":    {"merge_method: linear\nmodels: [{model: m/a, parameters: {weight: {search: [0, 1]}}}]\n", `recipe.yaml:2:45: weight is to be searched for: a merge needs a number here; "compress merge search" finds one`},
+		"tokenizer": {"merge_method: passthrough\nmodels: [{model: m/a}]\ntokenizer_source: base\ntokenizer: {source: base}\n", "recipe.yaml:3:19: tokenizer_source and tokenizer exclude each other"},
+		"force":     {"merge_method: passthrough\nmodels: [{model: m/a}]\ntokenizer: {tokens: {<s>: {force: true}}}\n", `recipe.yaml:3:22: force: true needs a source to take the row of "<s>" from`},
+		"template":  {"merge_method: passthrough\nmodels: [{model: m/a}]\nchat_template: chatlm\n", `recipe.yaml:3:16: chat_template must be one of auto, alpaca, chatml, exaone, llama3, mistral, not "chatlm"`},
+		"integer":   {"merge_method: karcher\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {max_iter: [1, 2]}\n", "recipe.yaml:3:25: max_iter is a whole number; a gradient of it would not be"},
+		"names": {
+			"merge_method: linear\nmodels: [{model: m/a}, {model: g/a}]\nparameters: {weight: 1}\n",
+			`g/a: different architectures: "gpt2", where m/a is "llama", and the names of their tensors differ`,
+		},
+		"architectures": {
+			"merge_method: linear\nslices: [{sources: [{model: m/a, layer_range: [0, 2]}, {model: g/a, layer_range: [0, 2]}]}]\nparameters: {weight: 1}\n",
+			`g/a: different architectures: "gpt2", where m/a is "llama", and the names of their tensors differ`,
+		},
+		"expert": {
+			"merge_method: mediate\nbase_model: m/base\nmodels: [{model: m/a, name: x}, {model: m/b, name: x}]\nparameters: {select: {sigmoid: 1}, router: {prompts: {y: f}}}\n",
+			"recipe.yaml:3:34: two experts go by the name \"x\"; give them names\nrecipe.yaml:4:23: unknown rule \"sigmoid\" in select; did you mean \"sigma\"?\nrecipe.yaml:4:55: no expert has the name \"y\"; did you mean \"x\"?",
+		},
+	} {
+		_, err := resolveText(t, g, c.recipe)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s:\n%v\nwant\n%s", name, err, c.want)
+		}
+	}
+}
+
+func TestWarningsNameWhatHasNoEffect(t *testing.T) {
+	plan, err := resolveText(t, readGolden(t), "merge_method: linear\nmodels:\n- {model: m/a, parameters: {weight: 1, normalize: true, density: 0.5}}\nparameters: {int8_mask: true}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"line 4: int8_mask has no effect with linear",
+		"line 3: normalize has no effect under a model; it belongs under the parameters of the recipe, a module or a slice",
+		"line 3: density has no effect with linear",
+	}
+	if !slices.Equal(plan.Warnings, want) {
+		t.Errorf("%q", plan.Warnings)
+	}
+}
+
+// drawnSetting is a setting in a form that a brute-force evaluator reads.
+type drawnSetting []struct {
+	filter string
+	values []float64
+	list   bool
+}
+
+// drawSetting draws a setting and writes it as YAML.
+func drawSetting(t *rapid.T) (drawnSetting, string) {
+	var out drawnSetting
+	var parts []string
+	rules := rapid.IntRange(0, 3).Draw(t, "rules")
+	for i := range max(rules, 1) {
+		var x struct {
+			filter string
+			values []float64
+			list   bool
+		}
+		if rules > 0 {
+			x.filter = rapid.SampledFrom([]string{"", "*", "mlp", "self_attn", "layers.1", "norm", "nothing"}).Draw(t, "filter")
+		}
+		x.list = rapid.Bool().Draw(t, "list")
+		n := 1
+		if x.list {
+			n = rapid.IntRange(0, 5).Draw(t, "n")
+		}
+		var texts []string
+		for range n {
+			v := float64(rapid.IntRange(-1000, 1000).Draw(t, "v")) / 64
+			x.values = append(x.values, v)
+			texts = append(texts, fmt.Sprint(v))
+		}
+		value := strings.Join(texts, ", ")
+		if x.list {
+			value = "[" + value + "]"
+		}
+		if rules > 0 {
+			filter := ""
+			if x.filter != "" {
+				filter = fmt.Sprintf("filter: %q, ", x.filter)
+			}
+			value = "{" + filter + "value: " + value + "}"
+		}
+		out, parts = append(out, x), append(parts, value)
+		_ = i
+	}
+	if rules > 0 {
+		return out, "[" + strings.Join(parts, ", ") + "]"
+	}
+	return out, parts[0]
+}
+
+// brute evaluates a setting the slow way: the gradient's segment is looked for instead of computed.
+func (s drawnSetting) brute(name string, t float64) (float64, bool) {
+	for _, x := range s {
+		if x.filter != "" && x.filter != "*" && !strings.Contains(name, x.filter) {
+			continue
+		}
+		m := len(x.values)
+		switch {
+		case m == 0:
+			return 0, false
+		case m == 1:
+			return x.values[0], true
+		}
+		for i := 0; i+1 < m; i++ {
+			low, high := float64(i)/float64(m-1), float64(i+1)/float64(m-1)
+			if t <= high || i+2 == m {
+				f := (t - low) / (high - low)
+				return x.values[i]*(1-f) + x.values[i+1]*f, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// TestPrecedenceAgainstBruteForce: on every tensor the most specific level that has a value wins, and a gradient is the
+// broken line through its points.
+func TestPrecedenceAgainstBruteForce(t *testing.T) {
+	g := readGolden(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		source, sourceText := drawSetting(rt)
+		slice, sliceText := drawSetting(rt)
+		module, moduleText := drawSetting(rt)
+		root, rootText := drawSetting(rt)
+		length, first := rapid.IntRange(1, 3).Draw(rt, "length"), 0
+		first = rapid.IntRange(0, 3-length).Draw(rt, "first")
+		recipe := fmt.Sprintf("merge_method: linear\nmodules:\n  default:\n    slices:\n    - sources:\n      - {model: m/a, layer_range: [%d, %d], parameters: {weight: %s}}\n      parameters: {weight: %s}\n    parameters: {weight: %s}\nparameters: {weight: %s}\n",
+			first, first+length, sourceText, sliceText, moduleText, rootText)
+		plan, err := resolveText(t, g, recipe)
+		missing := false
+		if err != nil && !errors.Is(err, strict.ErrMissingKey) {
+			rt.Fatalf("%v\n%s", err, recipe)
+		}
+		check := func(name string, pos float64) (float64, bool) {
+			for _, s := range []drawnSetting{source, slice, module, root} {
+				if v, ok := s.brute(name, pos); ok {
+					return v, true
+				}
+			}
+			missing = true
+			return 0, false
+		}
+		if err != nil {
+			for _, name := range []string{"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"} {
+				check(name, 0)
+			}
+			for i := range length {
+				for _, rest := range []string{"self_attn.q_proj.weight", "mlp.up_proj.weight", "input_layernorm.weight"} {
+					check(layerName("model.layers", first+i, rest), 0)
+				}
+			}
+			if !missing {
+				rt.Fatalf("refused, though every tensor has a weight: %v\n%s", err, recipe)
+			}
+			return
+		}
+		for _, x := range plan.Tensors {
+			pos := 0.0
+			if x.Block >= 0 {
+				pos = 1
+				if length > 1 {
+					pos = float64(x.Block) / float64(length-1)
+				}
+			}
+			want, ok := check(x.Sources[0].Info.Name, pos)
+			got := x.Sources[0].Params.Number("weight")
+			// The segment is found in another way, so the two may round differently.
+			if !ok || math.Abs(got-want) > 1e-12*(1+math.Abs(want)) {
+				rt.Fatalf("%s: %v, want %v %v\n%s", x.Name, got, want, ok, recipe)
+			}
+		}
+	})
+}
+
+func TestOrderOfDocuments(t *testing.T) {
+	text := `
+name: third
+merge_method: linear
+models: [{model: first}, {model: second}]
+---
+name: second
+merge_method: passthrough
+models: [{model: first}]
+---
+name: first
+merge_method: passthrough
+models: [{model: elsewhere}]
+---
+merge_method: passthrough
+models: [{model: third}]
+`
+	docs, err := Parse("r.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ordered, err := Order(docs)
+	var got []string
+	for _, d := range ordered {
+		got = append(got, d.Name)
+	}
+	if err != nil || !slices.Equal(got, []string{"first", "second", "third", ""}) {
+		t.Errorf("%v %q", err, got)
+	}
+	docs, err = Parse("r.yaml", []byte("name: a\nmerge_method: passthrough\nmodels: [{model: b}]\n---\nname: b\nmerge_method: passthrough\nmodels: [{model: a}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Order(docs); err == nil || err.Error() != "r.yaml:1:1: these documents need each other's results: a, b" {
+		t.Errorf("%v", err)
+	}
+	_, err = Parse("r.yaml", []byte("merge_method: passthrough\nmodels: [{model: b}]\n---\nmerge_method: passthrough\nmodels: [{model: a}]\n"))
+	if err == nil {
+		t.Error("two documents without a name")
+	}
+}
+
+func TestReferences(t *testing.T) {
+	for text, want := range map[string]Ref{
+		"a":                      {Model: Source{Path: "a"}},
+		"org/name@main":          {Model: Source{Path: "org/name", Revision: "main"}},
+		"a+b":                    {Model: Source{Path: "a"}, Adapter: Source{Path: "b"}},
+		"a@1+b@2":                {Model: Source{Path: "a", Revision: "1"}, Adapter: Source{Path: "b", Revision: "2"}},
+		"/some where/with space": {Model: Source{Path: "/some where/with space"}},
+	} {
+		if got, err := ParseRef(text); err != nil || got != want || got.String() != text {
+			t.Errorf("%q: %+v %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "a+b+c", "a@b@c", "a+b@c@d", "@r", "a@", "a+", "+b"} {
+		if got, err := ParseRef(text); err == nil {
+			t.Errorf("%q gives %+v", text, got)
+		}
+	}
+}
+
+func TestLocate(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"here/model", "hub/models--org--name/refs", "hub/models--org--name/snapshots/abc", "named"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "hub/models--org--name/refs/main"), []byte("abc\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := Places{Recipe: filepath.Join(root, "here"), Named: map[string]string{"stage": filepath.Join(root, "named")}, Cache: filepath.Join(root, "hub")}
+	for s, want := range map[Source]string{
+		{Path: "model"}:                       "here/model",
+		{Path: "stage"}:                       "named",
+		{Path: "org/name"}:                    "hub/models--org--name/snapshots/abc",
+		{Path: "org/name", Revision: "abc"}:   "hub/models--org--name/snapshots/abc",
+		{Path: "model", Revision: "x"}:        "",
+		{Path: "org/name", Revision: "other"}: "",
+		{Path: "org/name", Revision: ".."}:    "",
+		{Path: "../../org/name"}:              "",
+		{Path: "nowhere"}:                     "",
+	} {
+		got, err := Locate(s, p)
+		if want == "" {
+			if !errors.Is(err, ErrNotFound) {
+				t.Errorf("%v: %q %v", s, got, err)
+			}
+			continue
+		}
+		if err != nil || got != filepath.Join(root, want) {
+			t.Errorf("%v: %q %v", s, got, err)
+		}
+	}
+}
+
+func TestMissingTensors(t *testing.T) {
+	g := readGolden(t)
+	docs, err := Parse("r.yaml", []byte("merge_method: linear\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {weight: 1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs := g.inputs(t, docs[0])
+	inputs[1].Tensors = slices.DeleteFunc(inputs[1].Tensors, func(i safetensors.Info) bool {
+		return i.Name == "model.norm.weight" || i.Name == "model.layers.1.mlp.up_proj.weight"
+	})
+	_, err = Resolve(docs[0], inputs, g.methods(t), Options{})
+	var f *Faults
+	if !errors.As(err, &f) || len(f.List) != 2 || !errors.Is(err, ErrMissing) {
+		t.Fatalf("%v", err)
+	}
+	if want := "model.layers.1.mlp.up_proj.weight: m/b: tensor is missing: in m/a it is there\nmodel.norm.weight: m/b: tensor is missing: in m/a it is there"; err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	for missing, want := range map[Missing]int{MissingMerge: 30, MissingCopy: 30, MissingSkip: 28} {
+		plan, err := Resolve(docs[0], inputs, g.methods(t), Options{Missing: missing})
+		if err != nil || len(plan.Tensors) != want || len(plan.Warnings) != 2 {
+			t.Errorf("%v: %v, %d tensors", missing, err, len(plan.Tensors))
+		}
+	}
+}
+
+func TestMediateRecipe(t *testing.T) {
+	text := `merge_method: mediate
+base_model: m/base
+models: [{model: m/a, name: sums}, {model: m/b}]
+parameters:
+  granularity: block
+  metric: mass
+  density: 0.3
+  select: {budget: 1.5GiB}
+  average: {method: ties, density: [0.1, 0.2]}
+  dense: {expert: b}
+  keep: {lowrank: 16}
+  route_embeddings: yes
+  router: {features: embed_mean, classifier: logistic, shrinkage: 0.2, prompts: {sums: sums.jsonl, b: b.jsonl}}
+`
+	plan, err := resolveText(t, readGolden(t), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := plan.Document.Mediate
+	if m.Granularity != "block" || m.Metric != "mass" || m.Density != 0.3 || m.Select.Bytes != 3<<29 || m.Average.Method != "ties" ||
+		len(m.Average.Parameters) != 1 || m.Dense.Expert != "b" || m.Keep != (Keep{Kind: "lowrank", Value: 16}) || !m.RouteEmbeddings ||
+		m.Router.Classifier != "logistic" || len(m.Router.Prompts) != 2 || plan.Document.Models[1].Name != "b" {
+		t.Errorf("%+v", m)
+	}
+	plan, err = resolveText(t, readGolden(t), "merge_method: mediate\nbase_model: m/base\nmodels: [{model: m/a}, {model: m/b}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := plan.Document.Mediate
+	if d.Granularity != "layer" || d.Metric != "disagree" || d.Density != 0.2 || d.Select.Rule != "sigma" || d.Select.Value != 0.5 || d.Average.Method != "linear" ||
+		d.Dense.Kind != "mean" || d.Keep.Kind != "magnitude" || d.Keep.Value != 0.1 || d.RouteEmbeddings || d.Router.Classifier != "lda" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// FuzzParse: whatever the text, reading and resolving a recipe ends with a plan or an error, never a panic.
+func FuzzParse(f *testing.F) {
+	g := readGolden(f)
+	for _, c := range g.Cases {
+		f.Add(c.Recipe)
+	}
+	f.Add("merge_method: mediate\nbase_model: m/base\nmodels: [{model: m/a}]\nparameters: {select: {budget: 1GB}, keep: {energy: 0.9}}\n")
+	f.Add("merge_method: linear\nmodels: [{model: m/a}]\ntokenizer: {source: union, tokens: {a: {source: {kind: zero}}}, pad_to_multiple_of: 8}\nchat_template: auto\n")
+	methods := g.methods(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		docs, err := Parse("x", []byte(text))
+		if (docs == nil) == (err == nil) {
+			t.Fatalf("both or neither: %v", err)
+		}
+		for _, d := range docs {
+			var inputs []Input
+			for _, ref := range d.References() {
+				in := Input{Ref: ref}
+				if m, ok := g.Models[ref.Model.Path]; ok {
+					in.Config = m.Config
+					for name, shape := range m.Tensors {
+						in.Tensors = append(in.Tensors, safetensors.Info{Name: name, DType: safetensors.F32, Shape: shape})
+					}
+				}
+				inputs = append(inputs, in)
+			}
+			if plan, err := Resolve(d, inputs, methods, Options{}); err == nil {
+				plan.Summary()
+			} else if err.Error() == "" {
+				t.Fatal("an error without words")
+			}
+		}
+	})
+}

@@ -1,0 +1,46 @@
+package recipe
+
+import "github.com/modelcompress/compress/merge/internal/strict"
+
+// Sheet is the parameters of a method that a mediate recipe names inside its own.
+type Sheet struct {
+	Method   *Method
+	settings scope
+}
+
+// Sheet prepares a static merge of the plan's document: its method is looked up in the table, and its settings are
+// checked and converted. The error is a *strict.Problems.
+func (p *Plan) Sheet(s StaticMerge, methods []Method) (*Sheet, error) {
+	x := &resolver{r: p.Document.source.NewReader(), plan: p, methods: methods}
+	var known []string
+	for i := range methods {
+		known = append(known, methods[i].Name)
+		if methods[i].Name == s.Method {
+			x.method = &methods[i]
+		}
+	}
+	if x.method == nil {
+		x.r.Add(s.Place, strict.ErrValue, "unknown method %q%s", s.Method, strict.Suggest(s.Method, known))
+		return nil, x.r.Err()
+	}
+	out := &Sheet{Method: x.method, settings: x.settings(s.Parameters, false)}
+	return out, x.r.Err()
+}
+
+// At gives every parameter's value for a tensor, by the tensor's name and position; parameters that a model has of its
+// own are the same for all. Those without value and default are absent.
+func (s *Sheet) At(t *Tensor) Values {
+	out := Values{}
+	for _, p := range s.Method.Params {
+		if set, ok := s.settings[p.Name]; ok {
+			if v, ok := set.at(t.Name, t.T); ok {
+				out[p.Name] = v
+				continue
+			}
+		}
+		if p.Default != nil {
+			out[p.Name] = *p.Default
+		}
+	}
+	return out
+}
