@@ -42,6 +42,13 @@
 // input, from its end to its beginning, to the same result. Options.TrueSequential measures matrices after those before them
 // in the block are pruned, in the order of SparseGPT's code for Llama.
 //
+// DSnoT exchanges weights of the mask instead. Its defaults, 50 exchanges a row and a threshold of 0.1, are the published ones,
+// made for rows of thousands of inputs: with a hundred inputs that is more exchanges than the row has pruned weights, and
+// since the rule looks at the mean of an output alone, its error grows. The report notes blocks in which an update raised
+// the error of the outputs of their matrices, and Update.Guard leaves such matrices without it; fewer Cycles help too.
+//
+// [Alpha] follows the published rule as well: small models have spectra of too few values for a steady fit.
+//
 // # Mixtures of experts
 //
 // Each expert has statistics of its own, over the tokens routed to it. A matrix of an expert that no calibration token

@@ -124,6 +124,12 @@ func (o Options) Needs() Stats {
 	return o.Metric.Needs | o.Update.needs() | o.Allocation.needs(o)
 }
 
+// HasUpdate tells whether weights or masks are updated, because of the options or of the metric.
+func (o Options) HasUpdate() bool {
+	o.setDefaults()
+	return o.Update.Name != NoUpdate
+}
+
 // Validate returns every fault of the options, joined; nil if there is none. The faults wrap ErrOptions or ErrUnknown.
 func (o Options) Validate() error {
 	var faults []error
@@ -152,6 +158,9 @@ func (o Options) Validate() error {
 	}
 	if o.BatchTokens < 0 || o.HessianMemory < 0 {
 		fault("%d tokens at a time, %d bytes for Hessians", o.BatchTokens, o.HessianMemory)
+	}
+	if o.Update.Guard && !o.HasUpdate() {
+		fault("a guard without an update")
 	}
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))

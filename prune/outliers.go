@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune/internal/allot"
@@ -222,16 +221,7 @@ func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	a := linalg.FromMat(m)
-	solver := linalg.Solver{Threads: w.dev.Info().Threads}
-	n := min(a.Rows, a.Cols)
-	gram := linalg.New(n, n)
-	solver.Mul(gram, a, a, linalg.Product{TransA: a.Rows > a.Cols, TransB: a.Rows <= a.Cols})
-	values, err := solver.SymEigenvalues(gram)
-	if err != nil {
-		return 0, err
-	}
-	return allot.Exponent(values, w.o.Allocation.Estimator == Peak), nil
+	return allot.ExponentOf(m, w.o.Allocation.Estimator == Peak, w.dev.Info().Threads)
 }
 
 // allocateGlobal finds the threshold on scores, over the mean of their matrix, below which the share of all scores lies

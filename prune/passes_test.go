@@ -1,7 +1,9 @@
 package prune
 
 import (
+	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,5 +80,42 @@ func TestTrueSequential(t *testing.T) {
 	o.TrueSequential = true
 	if _, refreshed, _ = passed(t, dir, o); block != refreshed {
 		t.Error("with dense matrices before it, the last one is another")
+	}
+}
+
+// TestGuard: an update that raises the error of a matrix's outputs is noted, and with a guard it is undone there and nowhere else.
+func TestGuard(t *testing.T) {
+	dir := llama(2).write(t, filepath.Join(t.TempDir(), "m"), nil)
+	o := Options{Sparsity: .6, Update: Update{Name: DSnoT, MLP: true}}
+	free, _, _ := passed(t, dir, o)
+	o.Update.Guard = true
+	guarded, _, _ := passed(t, dir, o)
+	worse, undone := 0, 0
+	for i, x := range free.Tensors[:7] { // later blocks have other inputs
+		y := guarded.Tensors[i]
+		if x.Change == nil || y.Change == nil || y.Change.Masked != x.Change.Masked {
+			t.Fatalf("%s: %+v, %+v", x.Name, x.Change, y.Change)
+		}
+		if x.Change.Updated > x.Change.Masked {
+			worse++
+		}
+		if y.Undone {
+			undone++
+		}
+		if y.Change.Updated > y.Change.Masked || y.Undone != (x.Change.Updated > x.Change.Masked) || y.Undone != (y.Swaps == 0 && x.Swaps > 0) || x.Zeros != y.Zeros {
+			t.Errorf("%s: %+v, guarded %+v", x.Name, x, y)
+		}
+	}
+	if worse == 0 || worse != undone {
+		t.Errorf("%d matrices are worse, %d are undone", worse, undone)
+	}
+	if notes := strings.Join(free.Notes, " "); !strings.Contains(notes, "update dsnot raised the error of the outputs of the matrices of ") {
+		t.Error(notes)
+	}
+	if notes := strings.Join(guarded.Notes, " "); !strings.Contains(notes, "the guard left ") {
+		t.Error(notes)
+	}
+	if err := (Options{Sparsity: .5, Update: Update{Guard: true}}).Validate(); !errors.Is(err, ErrOptions) {
+		t.Errorf("a guard without an update: %v", err)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
@@ -76,11 +75,13 @@ type Tensor struct {
 	Dead    int             `json:"dead,omitempty"`    // inputs that are always 0; an update drops their weights
 	Loss    float64         `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
 	Change  *Change         `json:"change,omitempty"`  // with an update of the weights
+	Undone  bool            `json:"undone,omitempty"`  // the guard left the matrix without the update
 	Swaps   int64           `json:"swaps,omitempty"`   // DSnoT: exchanges
 	Order   *Order          `json:"order,omitempty"`   // with a permutation
 }
 
-// Change is what an update gained on the outputs over the calibration data, as ‖ΔW·X‖²/‖W·X‖².
+// Change is what an update gained on the outputs over the calibration data, or for DSnoT over up to 512 of its tokens, as
+// ‖ΔW·X‖²/‖W·X‖², measured on 64 outputs of the matrix.
 type Change struct {
 	Masked  float64 `json:"masked"`  // zeroing alone
 	Updated float64 `json:"updated"` // with the update
@@ -162,8 +163,37 @@ func (r *Report) close() {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
 	r.noteRestored()
+	r.noteWorse()
 	if r.Options.TrueSequential && r.Options.Needs()&inflow.OfInputs == 0 {
 		r.note("the true sequential order has no effect: nothing is measured")
+	}
+}
+
+// noteWorse says in which blocks an update raised the error of the outputs, as the mean over their matrices.
+func (r *Report) noteWorse() {
+	masked, updated := make([]float64, len(r.Blocks)), make([]float64, len(r.Blocks))
+	undone := 0
+	for _, t := range r.Tensors {
+		if t.Change != nil {
+			masked[t.Block] += t.Change.Masked
+			updated[t.Block] += t.Change.Updated
+		}
+		if t.Undone {
+			undone++
+		}
+	}
+	var worse []int
+	for l := range r.Blocks {
+		if updated[l] > masked[l] {
+			worse = append(worse, l)
+		}
+	}
+	if len(worse) > 0 {
+		r.note("update %s raised the error of the outputs of the matrices of %d of %d blocks, among them block %d by %.1f %%; a guard (--update-guard) leaves such matrices without it",
+			r.Options.Update.Name, len(worse), len(r.Blocks), worse[0], 100*(updated[worse[0]]/masked[worse[0]]-1))
+	}
+	if undone > 0 {
+		r.note("the guard left %d of %d matrices without update %s, which raised the error of their outputs", undone, len(r.Tensors), r.Options.Update.Name)
 	}
 }
 
@@ -219,24 +249,4 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	}
 	sum := sha256.Sum256(job)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// version names the build: the module's version, or its revision.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v += " " + s.Value
-		case "vcs.modified":
-			if s.Value == "true" {
-				v += " (modified)"
-			}
-		}
-	}
-	return v
 }

@@ -34,6 +34,9 @@ type Update struct {
 	MaskSteps int `json:"mask_steps,omitempty"`
 	Polish    int `json:"polish,omitempty"`
 
+	// Guard leaves a matrix without the update where that raises the error of its outputs over the calibration data.
+	Guard bool `json:"guard,omitempty"`
+
 	Cycles    int     `json:"cycles,omitempty"`    // DSnoT: exchanges of a row at most; 0 means 50
 	Threshold float64 `json:"threshold,omitempty"` // DSnoT: change of an output that is left alone; 0 means 0.1
 	SameSign  bool    `json:"same_sign,omitempty"` // DSnoT: never let that change cross zero; with patterns always so
@@ -91,7 +94,7 @@ func (u Update) needs() Stats {
 	case SparseGPTUpdate, ADMM:
 		return Hessian
 	case DSnoT:
-		return SumSquares | Sums | Variances
+		return SumSquares | Sums | Variances | inflow.Sample
 	}
 	return 0
 }
@@ -143,7 +146,7 @@ func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *inflow
 		return w.onHost(c, func(keep kernels.Mat) error { return w.leastSquares(ctx, l, c, keep, stats) })
 	case DSnoT:
 		if u.MLP || slices.Contains(attention, l.Role) {
-			return w.onHost(c, func(keep kernels.Mat) error { return w.refine(c, keep) })
+			return w.onHost(c, func(keep kernels.Mat) error { return w.refine(c, keep, stats.SampleOf(l.Name)) })
 		}
 	}
 	return nil
@@ -254,8 +257,8 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 	return nil
 }
 
-// refine runs DSnoT over a matrix.
-func (w *walk) refine(c *change, keep kernels.Mat) error {
+// refine runs DSnoT over a matrix, and measures on a sample of tokens what that does to its outputs.
+func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 	x, err := host.F32(w.dev, c.in.W)
 	if err != nil {
 		return err
@@ -266,8 +269,26 @@ func (w *walk) refine(c *change, keep kernels.Mat) error {
 	}
 	u := w.o.Update
 	o := dsnot.Options{Cycles: u.Cycles, Threshold: u.Threshold, SameSign: u.SameSign, Strict: u.Strict, M: c.plan.pattern.M}
+	mask := keep.Buf.Bytes()[keep.Off : keep.Off+keep.Len()]
+	before := slices.Clone(mask)
 	c.t.Swaps = dsnot.Matrix{W: x, Norm: norm, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep, Threads: w.dev.Info().Threads}.Refine(o)
+	if tokens.IsZero() {
+		return nil
+	}
+	if a, b, ok := effect.OfMasks(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
+		copy(mask, before)
+		c.t.Swaps = 0
+	}
 	return nil
+}
+
+// compared notes the errors of a matrix's outputs without the update and with it, and tells whether it is to be undone.
+func (c *change) compared(masked, updated float64, guard bool) (undo bool) {
+	c.t.Undone = guard && updated > masked
+	if c.t.Change = (&Change{Masked: masked, Updated: updated}); c.t.Undone {
+		c.t.Change.Updated = masked
+	}
+	return c.t.Undone
 }
 
 // measureChange compares what zeroing alone and what the update do to the outputs.
@@ -287,8 +308,8 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *inflow.Stats) error 
 	if err != nil {
 		return err
 	}
-	if a, b, ok := effect.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok {
-		c.t.Change = &Change{Masked: a, Updated: b}
+	if a, b, ok := effect.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok && c.compared(a, b, w.o.Update.Guard) {
+		c.after = kernels.Mat{}
 	}
 	return nil
 }

@@ -48,3 +48,38 @@ func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
 	}
 	return sum
 }
+
+// OfMasks gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to Rows rows spread over the matrix, over tokens
+// [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in host memory.
+func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b float64, ok bool) {
+	n := min(Rows, w.Rows)
+	all, one, two := linalg.New(n, w.Cols), linalg.New(n, w.Cols), linalg.New(n, w.Cols)
+	for k := range n {
+		i := k * w.Rows / n
+		for j, v := range w.RowF32(i) {
+			all.Set(k, j, float64(v))
+			if first[i*w.Cols+j] == 0 {
+				one.Set(k, j, float64(v))
+			}
+			if second[i*w.Cols+j] == 0 {
+				two.Set(k, j, float64(v))
+			}
+		}
+	}
+	x, s := linalg.FromMat(tokens), linalg.Solver{Threads: threads}
+	total := outputs(s, all, x)
+	if !(total > 0) {
+		return 0, 0, false
+	}
+	return outputs(s, one, x) / total, outputs(s, two, x) / total, true
+}
+
+// outputs is ‖d·xᵀ‖².
+func outputs(s linalg.Solver, d, x linalg.Matrix) (sum float64) {
+	p := linalg.New(d.Rows, x.Rows)
+	s.Mul(p, d, x, linalg.Product{TransB: true})
+	for _, v := range p.Data {
+		sum += v * v
+	}
+	return sum
+}

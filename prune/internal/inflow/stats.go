@@ -23,10 +23,14 @@ const (
 	Variances                  // variance of x_j within a sequence, over n, averaged over sequences by their tokens
 	Hessian                    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
 	Gradients                  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+	Sample                     // some of the x themselves, to measure outputs on
 )
 
 // OfInputs are the statistics that need a pass through the block.
-const OfInputs = SumSquares | Sums | Variances | Hessian
+const OfInputs = SumSquares | Sums | Variances | Hessian | Sample
+
+// sampled is how many tokens Sample keeps of an input, at least one of each run of the block.
+const sampled = 512
 
 // Stats gathers what flows into the matrices of one block. Matrices that read the same input (q, k and v; gate and up
 // of the same expert) share one accumulator, filled by the first of them.
@@ -50,6 +54,7 @@ type Sum struct {
 	squares, total kernels.Mat
 	within         []float64   // Σ (x - mean of its sequence)²
 	hessian        kernels.Mat // Σ x xᵀ [in, in]
+	sample         []float32   // x of some tokens, one after the other
 
 	scaled  linalg.Matrix  // the Hessian on the host, dead inputs' diagonal 1
 	Dead    []int          // inputs that are always 0
@@ -157,6 +162,11 @@ func (s *Stats) add(a *Sum, x kernels.Mat) error {
 			ops.ColSum(a.total, x)
 		}
 	}
+	if s.needs&Sample != 0 {
+		if err := s.addSample(a, x); err != nil {
+			return err
+		}
+	}
 	if !a.hessian.IsZero() {
 		gram := kernels.MatOf(s.gram, a.in, a.in)
 		ops.MatMulTN(gram, x, x, kernels.MatMul{})
@@ -164,6 +174,30 @@ func (s *Stats) add(a *Sum, x kernels.Mat) error {
 		ops.ColSum(a.hessian.Reshape(1, a.in*a.in), gram.Reshape(1, a.in*a.in))
 	}
 	return nil
+}
+
+// addSample takes tokens at equal distances, as many of each sequence.
+func (s *Stats) addSample(a *Sum, x kernels.Mat) error {
+	n := min(max(1, sampled/s.sequences), x.Rows, sampled-len(a.sample)/a.in)
+	for k := range n {
+		i := (2*k + 1) * x.Rows / (2 * n)
+		row, err := host.F32(s.dev, x.RowRange(i, i+1))
+		if err != nil {
+			return err
+		}
+		a.sample = append(a.sample, row.RowF32(0)...)
+	}
+	return nil
+}
+
+// SampleOf gives some of the tokens that reach a matrix, F32 [tokens, in] in host memory; the zero Mat if there are none, as
+// with a nil receiver.
+func (s *Stats) SampleOf(name string) kernels.Mat {
+	if s == nil || len(s.sums[name].sample) == 0 {
+		return kernels.Mat{}
+	}
+	a := s.sums[name]
+	return kernels.MatOf(kernels.WrapF32(a.sample), len(a.sample)/a.in, a.in)
 }
 
 // addSequence takes one sequence; sums before and after give those of the sequence alone.

@@ -46,6 +46,7 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.Float64Var(&a.Epsilon, "alpha-epsilon", 0, "alpha: how far sparsities lie apart before they are scaled; 0 is 0.3")
 	set.StringVar(&a.Estimator, "alpha-estimator", "", "alpha: how the tail of a spectrum is fitted: "+prune.Peak+" or "+prune.Hill+"; left out, "+prune.Peak)
 	set.Float64Var(&a.Max, "global-max", 0, "global: highest sparsity of a matrix; 0 is 0.95")
+	set.BoolVar(&u.Guard, "update-guard", false, "leave a matrix without the update where that raises the error of its outputs on the calibration data")
 	set.IntVar(&u.Steps, "admm-steps", 0, "admm: alternations; 0 is 20")
 	set.IntVar(&u.MaskSteps, "admm-mask-steps", 0, "admm: how many of the steps choose the mask anew; 0 keeps the method's mask")
 	set.IntVar(&u.Polish, "admm-polish", 0, "admm: conjugate-gradient steps at the end; 0 is 10")
@@ -126,6 +127,7 @@ func (f *Flags) Narrow(metric prune.Metric, structured bool) {
 	}
 	a, u := f.settings.Allocation, f.settings.Update
 	f.settings.Allocation, f.settings.Update = prune.Allocation{}, prune.Update{Damping: u.Damping, Width: u.Width}
+	f.settings.Update.Guard = u.Guard && (prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).HasUpdate()
 	to, up := &f.settings.Allocation, &f.settings.Update
 	switch f.Allocation {
 	case prune.OWLMixed:
