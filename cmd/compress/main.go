@@ -47,6 +47,7 @@ func root(a *shell.App) *cobra.Command {
 		pplCmd(a),
 		pruneCmd(a),
 		convertCmd(a),
+		loraCmd(a),
 		demoCmd(a),
 		benchCmd(a),
 		reportCmd(a),

@@ -89,6 +89,7 @@ var readers = map[string]func(s *settings, key string, value json.RawMessage) er
 	"lora_dropout":            func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Dropout) },
 	"use_rslora":              func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.RSLoRA, "true or false") },
 	"use_dora":                func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.DoRA, "true or false") },
+	"fan_in_fan_out":          func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.stored, "true or false") },
 	"lora_bias": func(s *settings, k string, v json.RawMessage) error {
 		return decode(k, v, &s.OutputBias, "true or false")
 	},

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -50,6 +51,7 @@ func Usage(err error) error {
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
 	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration,
+	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
