@@ -26,10 +26,10 @@ func (m *Model) BackwardBlock(ctx context.Context, l int, h *Hidden, loss func(o
 		return 0, err
 	}
 	b.ops.Convert(x, h.X)
-	b.tapes[l], b.needs[l] = &b.tape, b.wantsHidden(l)
+	b.tapes[l], b.needs[l] = &b.scratch.tape, b.wantsHidden(l)
 	value := 0.0
 	err = b.with(ctx, l, func(block *block) error {
-		if err := b.Record(block.Block, x, &b.tape); err != nil {
+		if err := b.Record(block.Block, x, &b.scratch.tape); err != nil {
 			return err
 		}
 		if err := b.left(l, x); err != nil {

@@ -33,7 +33,8 @@ type BackwardOptions struct {
 	// apply. nil: the cross-entropy.
 	Objective func(logits kernels.Mat, labels []int32, losses []float64) error
 	// Keep is how many bytes may be spent on keeping what blocks compute on the way. A block that finds no room is computed again
-	// before its backward pass; the gradients are the same to the last bit. The last block is always kept.
+	// before its backward pass; the gradients are the same to the last bit. The last block is always kept. The memory stays with the
+	// model for its next backward pass.
 	Keep int64
 }
 
@@ -83,7 +84,6 @@ type backward struct {
 	trains []bool // blocks in which something is wanted
 	inputs []kernels.Mat
 	tapes  []*layer.Tape // of the blocks that are recorded
-	tape   layer.Tape    // of the last block, then of those that are computed again
 	d      kernels.Mat   // gradient of the hidden state where the pass is
 	table  kernels.Mat   // gradient of the token table
 	grads  *kernels.Buffer
@@ -101,6 +101,9 @@ func (m *Model) beginBackward(lens []int, o BackwardOptions) (*backward, error) 
 		return nil, err
 	}
 	n := len(m.blocks)
+	for len(s.kept) < n {
+		s.kept = append(s.kept, &layer.Tape{})
+	}
 	return &backward{
 		pass: p, o: o, needs: make([]bool, n+1), trains: make([]bool, n), inputs: make([]kernels.Mat, n), tapes: make([]*layer.Tape, n),
 	}, nil
@@ -108,12 +111,11 @@ func (m *Model) beginBackward(lens []int, o BackwardOptions) (*backward, error) 
 
 func (b *backward) end() {
 	b.End()
-	for _, t := range b.tapes {
-		if t != nil {
+	for l, t := range b.scratch.kept {
+		if b.tapes[l] != t { // the next pass is likely to want no more
 			t.Free()
 		}
 	}
-	b.tape.Free()
 	for _, buf := range append(b.taken, b.grads) {
 		if buf != nil {
 			buf.Free()
@@ -172,16 +174,15 @@ func (b *backward) forward(ctx context.Context, x kernels.Mat) error {
 
 // choose picks the blocks to record: the last one, and before it as many as there is room for.
 func (b *backward) choose(rows int) {
-	room := b.o.Keep
-	for l := len(b.m.blocks) - 1; l >= 0 && (b.needs[l] || b.trains[l]); l-- {
+	for room, l := b.o.Keep, len(b.m.blocks)-1; l >= 0 && (b.needs[l] || b.trains[l]); l-- {
 		if l == len(b.m.blocks)-1 {
-			b.tapes[l] = &b.tape
+			b.tapes[l] = &b.scratch.tape
 			continue
 		}
 		if room -= b.m.setup.TapeBytes(b.m.blocks[l].Block, rows); room < 0 {
 			return
 		}
-		b.tapes[l] = &layer.Tape{}
+		b.tapes[l] = b.scratch.kept[l]
 	}
 }
 
@@ -251,7 +252,7 @@ func (b *backward) back(ctx context.Context, l int) error {
 	err := b.with(ctx, l, func(block *block) error {
 		t := b.tapes[l]
 		if t == nil {
-			t = &b.tape
+			t = &b.scratch.tape
 			if err := b.Replay(block.Block, b.inputs[l], t); err != nil {
 				return err
 			}
@@ -261,9 +262,6 @@ func (b *backward) back(ctx context.Context, l int) error {
 		}
 		if err := b.Backward(block.Block, t, b.d, b.needs[l]); err != nil {
 			return err
-		}
-		if t != &b.tape {
-			t.Free()
 		}
 		return b.deliver(block.params)
 	})

@@ -127,30 +127,33 @@ func (m *Model) extend(ctx context.Context, sc *scratch, x kernels.Mat, lens []i
 	return nil
 }
 
-// Score tells how the model predicts: for each of some rows of the last hidden state -log p of the token that is wanted there,
-// natural logarithm (0 where it is negative), and the most likely token, of equal ones the lowest; -1 where the largest logit is
-// not a finite number. The logits are computed for some rows at a time.
-func (m *Model) Score(ctx context.Context, h *Hidden, rows, want []int32) (losses []float64, best []int32, err error) {
+// Score tells how the model predicts: for each of some rows of the last hidden state -log p, natural logarithm, of each of the tokens
+// that are wanted there, and the most likely token, of equal ones the lowest; -1 where the largest logit is not a finite number. The
+// logits are computed for some rows at a time.
+func (m *Model) Score(ctx context.Context, h *Hidden, rows []int32, want [][]int32) (losses [][]float64, best []int32, err error) {
 	if len(rows) != len(want) {
-		return nil, nil, fmt.Errorf("%w: %d rows, %d tokens", ErrInput, len(rows), len(want))
+		return nil, nil, fmt.Errorf("%w: %d rows, tokens for %d", ErrInput, len(rows), len(want))
 	}
-	losses, best = make([]float64, 0, len(rows)), make([]int32, 0, len(rows))
+	for i, tokens := range want {
+		if err := m.checkIDs(i, tokens, 0); err != nil {
+			return nil, nil, err
+		}
+	}
 	s := m.borrow()
 	defer m.giveBack(s)
 	p, size := m.outside(s, nil), m.chunk(len(rows))
 	if err := m.grow(&s.head[headLogits], kernels.F32, size*m.config.Vocab); err != nil {
 		return nil, nil, fmt.Errorf("logits of %d tokens: %w", size, err)
 	}
+	losses, best = make([][]float64, len(rows)), make([]int32, len(rows))
 	err = p.headChunks(ctx, h.X, rows,
 		func(lo, hi int) kernels.Mat { return kernels.MatOf(s.head[headLogits], hi-lo, m.config.Vocab) },
 		func(lo, hi int, logits kernels.Mat) error {
-			some, err := p.crossEntropy(logits, want[lo:hi])
+			first, err := p.crossEntropy(logits, make([]int32, hi-lo))
 			if err != nil {
 				return err
 			}
-			losses = append(losses, some...)
-			best, err = p.Best(best, logits)
-			return err
+			return p.Judge(logits, first, want[lo:hi], losses[lo:hi], best[lo:hi])
 		})
 	return losses, best, err
 }

@@ -46,6 +46,8 @@ const (
 type scratch struct {
 	blocks layer.Scratch
 	head   [headBuffers]*kernels.Buffer
+	tape   layer.Tape    // of the last block of a backward pass, then of those that are computed again
+	kept   []*layer.Tape // of the blocks before it, by their numbers
 	steps  []int32 // rows' positions in the sequence
 }
 
@@ -54,6 +56,9 @@ func (s *scratch) free() {
 		if b != nil {
 			b.Free()
 		}
+	}
+	for _, t := range append(s.kept, &s.tape) {
+		t.Free()
 	}
 	s.blocks.Free()
 	*s = scratch{}

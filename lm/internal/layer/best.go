@@ -2,31 +2,39 @@ package layer
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Best appends the column of the largest element of every row, of equal ones the first; -1 where that is not a finite number.
-func (s *Setup) Best(dst []int32, x kernels.Mat) ([]int32, error) {
+// Judge looks at rows of logits: the losses of the wanted tokens, given that of token 0, and the column of the largest element, of
+// equal ones the first; -1 where that is not a finite number.
+func (s *Setup) Judge(x kernels.Mat, first []float64, want [][]int32, losses [][]float64, best []int32) error {
 	rows, err := s.onHostRows(x)
 	if err != nil {
-		return dst, err
+		return err
 	}
-	at := len(dst)
-	dst = append(dst, make([]int32, x.Rows)...)
 	const piece = 1 << 16 // elements of a piece of work, about
 	per := max(1, piece/max(x.Cols, 1))
 	var wg sync.WaitGroup
 	for lo := 0; lo < x.Rows; lo += per {
 		wg.Go(func() {
 			for i := lo; i < min(lo+per, x.Rows); i++ {
-				dst[at+i] = largest(rows(i))
+				row := rows(i)
+				best[i], losses[i] = largest(row), make([]float64, len(want[i]))
+				total := first[i] + float64(row[0])
+				if math.IsInf(float64(row[0]), 0) {
+					total = logSumExp(row)
+				}
+				for k, t := range want[i] {
+					losses[i][k] = total - float64(row[t])
+				}
 			}
 		})
 	}
 	wg.Wait()
-	return dst, nil
+	return nil
 }
 
 // onHostRows gives the rows of a matrix in host memory.
@@ -42,6 +50,15 @@ func (s *Setup) onHostRows(x kernels.Mat) (func(i int) []float32, error) {
 		}
 	}
 	return func(i int) []float32 { return all[i*x.Cols : (i+1)*x.Cols] }, nil
+}
+
+// logSumExp is log Σ exp(x).
+func logSumExp(row []float32) float64 {
+	top, sum := float64(slices.Max(row)), 0.0
+	for _, v := range row {
+		sum += math.Exp(float64(v) - top)
+	}
+	return top + math.Log(sum)
 }
 
 func largest(row []float32) int32 {
