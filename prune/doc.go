@@ -32,7 +32,7 @@
 // A pattern N:M prunes the N lowest of every M consecutive inputs of a neuron. Mind the meaning of N: it counts the weights
 // that go, as in the published code of SparseGPT and Wanda. 2:4 and 4:8 mean the same either way, but 1:4 here removes one
 // weight of four (sparsity 0.25), where hardware vendors' notation would keep one. Reports carry the number that is pruned
-// in words. If the inputs are not a multiple of M, N of the shorter last group go, or all of it.
+// in words. If the inputs are not a multiple of M, N of the shorter last group go, or all of it; M exceeds them nowhere.
 //
 // # Updates
 //

@@ -375,6 +375,7 @@ func TestModelRefuses(t *testing.T) {
 		{"a pattern longer than the inputs", good, calib, Options{Pattern: Pattern{40, 41}}, ErrOptions, `model.safetensors: tensor "model.layers.0.self_attn.q_proj.weight": bad pruning options: pattern 40:41 is longer than its 32 inputs`},
 		{"one that is longer than some", good, calib, Options{Pattern: Pattern{1, 33}, Overrides: []Override{{Roles: []string{"down"}, Dense: true}}}, ErrOptions, "pattern 1:33 is longer than its 32 inputs"},
 		{"one of an override", good, calib, Options{Sparsity: .5, Overrides: []Override{{Roles: []string{"down"}, Pattern: &Pattern{1, 45}}}}, ErrOptions, `mlp.down_proj.weight": bad pruning options: pattern 1:45 is longer than its 44 inputs`},
+		{"everything goes", good, calib, Options{Sparsity: .9999, Metric: Magnitude()}, ErrMask, `q_proj.weight": mask check failed: all 1024 weights went, at a sparsity of 0.9999`},
 		{"custom metric", good, calib, Options{Sparsity: .5, Metric: nanMetric}, ErrNonFinite, "metric nan: the score of output 0, input 3"},
 	} {
 		_, err := Model(ctx, c.m, c.calib, c.o)

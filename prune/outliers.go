@@ -232,7 +232,7 @@ func (w *walk) allocateGlobal(ctx context.Context) error {
 	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *inflow.Stats) error {
 		var bad error
 		err := w.eachScore(ctx, w.o.Metric, linears, stats, func(l lm.Linear, s score.Scores) {
-			if w.plan(l).dense || w.overridden(l) || bad != nil {
+			if _, own := w.overrides[l.Name]; own || w.plan(l).dense || bad != nil {
 				return
 			}
 			levels := allot.NewLevels(s.Sum() / float64(s.Rows*s.Cols))
@@ -254,11 +254,6 @@ func (w *walk) allocateGlobal(ctx context.Context) error {
 	}
 	w.blockTargets()
 	return nil
-}
-
-func (w *walk) overridden(l lm.Linear) bool {
-	_, ok := w.overrides[l.Name]
-	return ok
 }
 
 // blockTargets sums the targets of matrices up for the report.
