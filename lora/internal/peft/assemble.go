@@ -143,12 +143,17 @@ func (r *reader) match() error {
 	targeted := map[string]bool{}
 	for _, m := range list {
 		targeted[m.Path] = true
-		if r.low[m.Path] == nil && !r.tiedTwin(m) {
-			return fmt.Errorf("%w: module %s is targeted, but there is no %s for it", adapter.ErrFile, m.Path, "lora_A and lora_B")
+		if r.low[m.Path] == nil {
+			return fmt.Errorf("%w: module %s is targeted, but there are no factors for it", adapter.ErrFile, m.Path)
 		}
 	}
 	for _, m := range r.modules {
-		if f := r.low[m.Path]; f != nil && !targeted[m.Path] && !r.tying {
+		f := r.low[m.Path]
+		switch {
+		case f == nil || targeted[m.Path]:
+		case r.tying && (m.Table || m.Role == arch.Head):
+			r.nameTwin(m.Path, list)
+		default:
 			return fmt.Errorf("tensor %.200q: %w: the configuration does not target module %s", f.first, adapter.ErrFile, m.Path)
 		}
 	}
@@ -171,8 +176,16 @@ func (r *reader) matchFile() error {
 	return nil
 }
 
-// tiedTwin reports whether a module is the tied head whose factors are those of the table.
-func (r *reader) tiedTwin(m adapter.Module) bool { return m.Tied && r.tying }
+// nameTwin adds a head that follows its table to the targets.
+func (r *reader) nameTwin(path string, targeted []adapter.Module) {
+	if len(r.Targets.Names) == 0 {
+		r.Targets = adapter.Match{}
+		for _, m := range targeted {
+			r.Targets.Names = append(r.Targets.Names, m.Path)
+		}
+	}
+	r.Targets.Names = append(r.Targets.Names, path)
+}
 
 // addLow reads the factors of a module.
 func (r *reader) addLow(m adapter.Module, f *found) error {
@@ -264,8 +277,12 @@ func (r *reader) addWhole(key, name string) error {
 	}
 	path, kind := plain[:dot], plain[dot+1:]
 	w := &adapter.Whole{Key: plain, Tensor: r.tensorOf(path, kind)}
-	switch saved := r.savesPart(path); {
-	case kind == "bias" && (r.Biases != adapter.NoBias || saved), saved:
+	switch {
+	case r.savesPart(path), kind == "bias" && r.Biases != adapter.NoBias:
+	case kind == "weight" && strings.Contains(name, ".base_layer.") && r.isTable(path):
+		w.Frozen = true
+	case kind == "weight" && r.tying && r.isHead(path):
+		r.WholeModules = append(r.WholeModules, path) // follows the table, which is trained whole
 	case kind == "weight" && r.isTable(path):
 		w.Frozen = true
 	default:
@@ -315,6 +332,12 @@ func (r *reader) savesPart(path string) bool {
 func (r *reader) isTable(path string) bool {
 	i, ok := r.byPath[path]
 	return ok && (r.modules[i].Table || r.modules[i].Role == arch.Head)
+}
+
+// isHead reports whether a path is that of the head.
+func (r *reader) isHead(path string) bool {
+	i, ok := r.byPath[path]
+	return ok && r.modules[i].Role == arch.Head || !ok && path == "lm_head"
 }
 
 // wholeShape gives the rows and columns of a whole tensor and compares them with the base's where the module is known.
