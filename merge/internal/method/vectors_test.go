@@ -161,70 +161,136 @@ func TestVectors(t *testing.T) {
 		p    problem
 		want []float64
 	}{
-		"linear": {problem{method: "linear", models: vOnes, each: weighted(nil)},
-			[]float64{0.708333, -0.458333, 0.322917, 0.802083, -0.979167, 0.645833, 0.135417, 0.109375}},
-		"linear nonorm": {problem{method: "linear", models: vOnes, each: weighted(nil), params: recipe.Values{"normalize": truth(false)}},
-			[]float64{0.85, -0.55, 0.3875, 0.9625, -1.175, 0.775, 0.1625, 0.13125}},
-		"slerp": {problem{method: "slerp", base: vBase, models: vOnes[:1], params: recipe.Values{"t": num(0.35)}},
-			[]float64{0.610028, -0.259191, 0.312888, 0.85347, -0.85347, 0.777572, -0.045823, 0.282102}},
-		"nuslerp": {problem{method: "nuslerp", models: two, each: weighted(nil)},
-			[]float64{0.595978, -0.468401, 0.513507, 0.683919, -1.037955, 0.899437, 0.018682, 0.30733}},
-		"nuslerp base": {problem{method: "nuslerp", base: vBase, models: two, each: weighted(nil)},
-			[]float64{0.572907, -0.609725, 0.720472, 0.404528, -1.034048, 0.929863, 0.053478, 0.313193}},
-		"nuslerp rows": {problem{method: "nuslerp", models: two, each: weighted(nil), params: recipe.Values{"nuslerp_flatten": truth(false)}},
-			[]float64{0.601512, -0.473527, 0.518324, 0.691095, -1.00901, 0.876165, 0.017396, 0.299699}},
-		"nuslerp columns": {problem{method: "nuslerp", models: two, each: weighted(nil),
-			params: recipe.Values{"nuslerp_flatten": truth(false), "nuslerp_row_wise": truth(true)}},
-			[]float64{0.60894, -0.443378, 0.541168, 0.646862, -1.064873, 0.854353, 0.02166, 0.291697}},
-		"multislerp": {problem{method: "multislerp", models: vOnes, each: weighted(nil)},
-			[]float64{0.835088, -0.48006, 0.41308, 0.869507, -1.013873, 0.733739, 0.11319, 0.145881}},
-		"multislerp base": {problem{method: "multislerp", base: vBase, models: vOnes, each: weighted(nil)},
-			[]float64{0.938503, -0.661567, 0.556619, 0.568381, -0.913031, 0.53846, 0.259232, -0.027118}},
-		"task_arithmetic": {problem{method: "task_arithmetic", base: vBase, models: vOnes, each: weighted(nil), params: recipe.Values{"lambda": num(0.8)}},
-			[]float64{0.7, -0.45, 0.315, 0.81, -0.98, 0.65, 0.13, 0.115}},
-		"ties": {problem{method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)})},
-			[]float64{0.861111, -0.75, 0.625, 0.5, -0.5, 0.25, 0.375, -0.25}},
-		"ties model": {problem{method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)}),
-			params: recipe.Values{"scope": *recipe.TextValue("model")}},
-			[]float64{0.861111, -0.75, 0.625, 0.5, -0.5, 0.25, 0.375, -0.25}},
-		"ties rescale": {problem{method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)}), params: recipe.Values{"rescale": truth(true)}},
-			[]float64{0.935251, -0.892857, 0.678571, 0.446429, -1.964286, 0.116667, 0.475, -0.383333}},
-		"breadcrumbs": {problem{method: "breadcrumbs", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)})},
-			[]float64{0.75, -0.5, 0.375, 0.75, -1.0, 0.625, 0.1625, 0.25}},
-		"breadcrumbs_ties": {problem{method: "breadcrumbs_ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)})},
-			[]float64{0.825, -0.5, 0.375, 0.75, -1.0, 0.55, 0.225, 0.25}},
-		"model_stock": {problem{method: "model_stock", base: vBase, models: vOnes},
-			[]float64{0.367558, -0.051338, -0.007442, 1.132442, -0.933779, 0.816221, -0.132442, 0.365886}},
-		"sce": {problem{method: "sce", base: vBase, models: vOnes},
-			[]float64{0.885484, -0.627907, 0.417453, 0.707547, -1.75, 0.25, 0.311047, -0.25}},
-		"sce half": {problem{method: "sce", base: vBase, models: vOnes, params: recipe.Values{"select_topk": num(0.5)}},
-			[]float64{0.869565, -0.25, 0.416667, 1.0, -1.75, 0.25, 0.0, 0.25}},
-		"karcher": {problem{method: "karcher", models: vOnes},
-			[]float64{0.798498, -0.524222, 0.374316, 0.908926, -1.122457, 0.747447, 0.150498, 0.133134}},
-		"arcee_fusion": {problem{method: "arcee_fusion", base: vBase, models: vOnes[:1]},
-			[]float64{0.5, -0.25, 0.625, 0.5, -1.0, 0.75, 0.0, 0.25}},
-		"nearswap": {problem{method: "nearswap", base: vBase, models: vOnes[:1], params: recipe.Values{"t": num(0.125)}},
-			[]float64{0.625, -0.25, 0.25, 0.875, -0.875, 0.75, -0.125, 0.3125}},
-		"ram": {problem{method: "ram", base: vBase, models: vOnes},
-			[]float64{0.666667, -0.625, 0.291667, 0.833333, -1.125, 0.625, 0.166667, 0.03125}},
-		"ramplus_tl": {problem{method: "ramplus_tl", base: vBase, models: vOnes},
-			[]float64{0.666667, -0.625, 0.291667, 0.833333, -1.125, 0.625, 0.166667, 0.03125}},
-		"emr 1": {problem{method: "emr", base: vBase, models: vOnes, params: recipe.Values{"task": num(1)}},
-			[]float64{1.145833, -0.25, 0.770833, 0.354167, -1.0, 0.75, 0.0, 0.25}},
-		"emr 2": {problem{method: "emr", base: vBase, models: vOnes, params: recipe.Values{"task": num(2)}},
-			[]float64{0.5, -0.678571, 0.553571, 0.571429, -1.642857, 0.75, 0.321429, 0.25}},
-		"emr 3": {problem{method: "emr", base: vBase, models: vOnes, params: recipe.Values{"task": num(3)}},
-			[]float64{1.0, -0.75, 0.125, 1.0, -1.0, 0.25, 0.375, -0.25}},
-		"emr unified": {problem{method: "emr", base: vBase, models: vOnes},
-			[]float64{1.0, -0.75, 0.625, 0.5, -1.75, 0.25, 0.375, -0.25}},
-		"consensus": {problem{method: "consensus", base: vBase, models: vOnes},
-			[]float64{0.75, -0.625, 0.125, 1.0, -1.125, 0.625, 0.25, 0.25}},
-		"fisher": {problem{method: "fisher", models: vOnes, stat: fisherF, shapes: eight},
-			[]float64{0.5625, -0.5, 0.21875, 0.666667, -1.375, 0.5, 0.05, 0.015625}},
-		"pcb": {problem{method: "pcb", base: vBase, models: vOnes, params: recipe.Values{"r": num(0.5)}},
-			[]float64{1.084761, -0.85, 0.725, 0.4, -1.6, 0.15, 0.3, -0.35}},
-		"magmax": {problem{method: "magmax", base: vBase, models: vOnes, params: recipe.Values{"scale": num(1)}},
-			[]float64{1.0, -0.75, 0.625, 0.5, -1.75, 0.25, 0.375, -0.25}},
+		"linear": {
+			problem{method: "linear", models: vOnes, each: weighted(nil)},
+			[]float64{0.708333, -0.458333, 0.322917, 0.802083, -0.979167, 0.645833, 0.135417, 0.109375},
+		},
+		"linear nonorm": {
+			problem{method: "linear", models: vOnes, each: weighted(nil), params: recipe.Values{"normalize": truth(false)}},
+			[]float64{0.85, -0.55, 0.3875, 0.9625, -1.175, 0.775, 0.1625, 0.13125},
+		},
+		"slerp": {
+			problem{method: "slerp", base: vBase, models: vOnes[:1], params: recipe.Values{"t": num(0.35)}},
+			[]float64{0.610028, -0.259191, 0.312888, 0.85347, -0.85347, 0.777572, -0.045823, 0.282102},
+		},
+		"nuslerp": {
+			problem{method: "nuslerp", models: two, each: weighted(nil)},
+			[]float64{0.595978, -0.468401, 0.513507, 0.683919, -1.037955, 0.899437, 0.018682, 0.30733},
+		},
+		"nuslerp base": {
+			problem{method: "nuslerp", base: vBase, models: two, each: weighted(nil)},
+			[]float64{0.572907, -0.609725, 0.720472, 0.404528, -1.034048, 0.929863, 0.053478, 0.313193},
+		},
+		"nuslerp rows": {
+			problem{method: "nuslerp", models: two, each: weighted(nil), params: recipe.Values{"nuslerp_flatten": truth(false)}},
+			[]float64{0.601512, -0.473527, 0.518324, 0.691095, -1.00901, 0.876165, 0.017396, 0.299699},
+		},
+		"nuslerp columns": {
+			problem{
+				method: "nuslerp", models: two, each: weighted(nil),
+				params: recipe.Values{"nuslerp_flatten": truth(false), "nuslerp_row_wise": truth(true)},
+			},
+			[]float64{0.60894, -0.443378, 0.541168, 0.646862, -1.064873, 0.854353, 0.02166, 0.291697},
+		},
+		"multislerp": {
+			problem{method: "multislerp", models: vOnes, each: weighted(nil)},
+			[]float64{0.835088, -0.48006, 0.41308, 0.869507, -1.013873, 0.733739, 0.11319, 0.145881},
+		},
+		"multislerp base": {
+			problem{method: "multislerp", base: vBase, models: vOnes, each: weighted(nil)},
+			[]float64{0.938503, -0.661567, 0.556619, 0.568381, -0.913031, 0.53846, 0.259232, -0.027118},
+		},
+		"task_arithmetic": {
+			problem{method: "task_arithmetic", base: vBase, models: vOnes, each: weighted(nil), params: recipe.Values{"lambda": num(0.8)}},
+			[]float64{0.7, -0.45, 0.315, 0.81, -0.98, 0.65, 0.13, 0.115},
+		},
+		"ties": {
+			problem{method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)})},
+			[]float64{0.861111, -0.75, 0.625, 0.5, -0.5, 0.25, 0.375, -0.25},
+		},
+		"ties model": {
+			problem{
+				method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)}),
+				params: recipe.Values{"scope": *recipe.TextValue("model")},
+			},
+			[]float64{0.861111, -0.75, 0.625, 0.5, -0.5, 0.25, 0.375, -0.25},
+		},
+		"ties rescale": {
+			problem{method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)}), params: recipe.Values{"rescale": truth(true)}},
+			[]float64{0.935251, -0.892857, 0.678571, 0.446429, -1.964286, 0.116667, 0.475, -0.383333},
+		},
+		"breadcrumbs": {
+			problem{method: "breadcrumbs", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)})},
+			[]float64{0.75, -0.5, 0.375, 0.75, -1.0, 0.625, 0.1625, 0.25},
+		},
+		"breadcrumbs_ties": {
+			problem{method: "breadcrumbs_ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)})},
+			[]float64{0.825, -0.5, 0.375, 0.75, -1.0, 0.55, 0.225, 0.25},
+		},
+		"model_stock": {
+			problem{method: "model_stock", base: vBase, models: vOnes},
+			[]float64{0.367558, -0.051338, -0.007442, 1.132442, -0.933779, 0.816221, -0.132442, 0.365886},
+		},
+		"sce": {
+			problem{method: "sce", base: vBase, models: vOnes},
+			[]float64{0.885484, -0.627907, 0.417453, 0.707547, -1.75, 0.25, 0.311047, -0.25},
+		},
+		"sce half": {
+			problem{method: "sce", base: vBase, models: vOnes, params: recipe.Values{"select_topk": num(0.5)}},
+			[]float64{0.869565, -0.25, 0.416667, 1.0, -1.75, 0.25, 0.0, 0.25},
+		},
+		"karcher": {
+			problem{method: "karcher", models: vOnes},
+			[]float64{0.798498, -0.524222, 0.374316, 0.908926, -1.122457, 0.747447, 0.150498, 0.133134},
+		},
+		"arcee_fusion": {
+			problem{method: "arcee_fusion", base: vBase, models: vOnes[:1]},
+			[]float64{0.5, -0.25, 0.625, 0.5, -1.0, 0.75, 0.0, 0.25},
+		},
+		"nearswap": {
+			problem{method: "nearswap", base: vBase, models: vOnes[:1], params: recipe.Values{"t": num(0.125)}},
+			[]float64{0.625, -0.25, 0.25, 0.875, -0.875, 0.75, -0.125, 0.3125},
+		},
+		"ram": {
+			problem{method: "ram", base: vBase, models: vOnes},
+			[]float64{0.666667, -0.625, 0.291667, 0.833333, -1.125, 0.625, 0.166667, 0.03125},
+		},
+		"ramplus_tl": {
+			problem{method: "ramplus_tl", base: vBase, models: vOnes},
+			[]float64{0.666667, -0.625, 0.291667, 0.833333, -1.125, 0.625, 0.166667, 0.03125},
+		},
+		"emr 1": {
+			problem{method: "emr", base: vBase, models: vOnes, params: recipe.Values{"task": num(1)}},
+			[]float64{1.145833, -0.25, 0.770833, 0.354167, -1.0, 0.75, 0.0, 0.25},
+		},
+		"emr 2": {
+			problem{method: "emr", base: vBase, models: vOnes, params: recipe.Values{"task": num(2)}},
+			[]float64{0.5, -0.678571, 0.553571, 0.571429, -1.642857, 0.75, 0.321429, 0.25},
+		},
+		"emr 3": {
+			problem{method: "emr", base: vBase, models: vOnes, params: recipe.Values{"task": num(3)}},
+			[]float64{1.0, -0.75, 0.125, 1.0, -1.0, 0.25, 0.375, -0.25},
+		},
+		"emr unified": {
+			problem{method: "emr", base: vBase, models: vOnes},
+			[]float64{1.0, -0.75, 0.625, 0.5, -1.75, 0.25, 0.375, -0.25},
+		},
+		"consensus": {
+			problem{method: "consensus", base: vBase, models: vOnes},
+			[]float64{0.75, -0.625, 0.125, 1.0, -1.125, 0.625, 0.25, 0.25},
+		},
+		"fisher": {
+			problem{method: "fisher", models: vOnes, stat: fisherF, shapes: eight},
+			[]float64{0.5625, -0.5, 0.21875, 0.666667, -1.375, 0.5, 0.05, 0.015625},
+		},
+		"pcb": {
+			problem{method: "pcb", base: vBase, models: vOnes, params: recipe.Values{"r": num(0.5)}},
+			[]float64{1.084761, -0.85, 0.725, 0.4, -1.6, 0.15, 0.3, -0.35},
+		},
+		"magmax": {
+			problem{method: "magmax", base: vBase, models: vOnes, params: recipe.Values{"scale": num(1)}},
+			[]float64{1.0, -0.75, 0.625, 0.5, -1.75, 0.25, 0.375, -0.25},
+		},
 	} {
 		c.p.shape = []int64{2, 4}
 		if name[0] == 'r' && len(c.want) == 8 && c.p.method == "ram" {

@@ -39,13 +39,18 @@ func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped
 func (m *Mapped) Read(dst []float32, off int64) error {
 	size := int64(m.dtype.Bits() / 8)
 	widen(dst, m.data[off*size:(off+int64(len(dst)))*size], m.dtype)
-	switch m.round {
-	case safetensors.BF16:
-		rounded(dst, vec.NarrowBF16, vec.WidenBF16)
-	case safetensors.F16:
-		rounded(dst, vec.NarrowF16, vec.WidenF16)
-	}
+	Round(dst, m.round)
 	return nil
+}
+
+// Round rounds x to the numbers of a narrower type; of types other than BF16 and F16 nothing is rounded.
+func Round(x []float32, d safetensors.DType) {
+	switch d {
+	case safetensors.BF16:
+		rounded(x, vec.NarrowBF16, vec.WidenBF16)
+	case safetensors.F16:
+		rounded(x, vec.NarrowF16, vec.WidenF16)
+	}
 }
 
 // rounded takes x to a narrower type and back.

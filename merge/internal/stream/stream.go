@@ -116,7 +116,9 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	for range cap(e.free) {
 		e.free <- nil
 	}
-	if err := e.budget(groups); err != nil {
+	e.room = sync.NewCond(&e.mu)
+	var err error
+	if e.reserved, err = reserve(groups, o); err != nil {
 		return nil, err
 	}
 	e.run(groups)
@@ -166,29 +168,39 @@ type workspace struct {
 	id    int
 }
 
-// budget refuses what cannot be done within the allowed memory.
-func (e *engine) budget(groups []Group) error {
-	e.room = sync.NewCond(&e.mu)
+// Budget is the memory that a run takes at most, in bytes. The error wraps [ErrMemory] if more is needed than the options allow.
+func Budget(groups []Group, o Options) (int64, error) {
+	buffers, err := reserve(groups, o)
+	most := int64(0)
+	for _, g := range groups {
+		most = max(most, need(g))
+	}
+	return buffers + most, err
+}
+
+// reserve is the memory of workers' and writers' buffers; it refuses what cannot be done within the allowed memory.
+func reserve(groups []Group, o Options) (int64, error) {
+	reserved := int64(0)
 	for _, g := range groups {
 		for _, it := range g.Items {
 			block, segment := lengths(g.Program, it)
-			buffers := int64(len(it.X)+8) * block * 4 * int64(e.o.Workers)
+			buffers := int64(len(it.X)+8) * block * 4 * int64(o.Workers)
 			if it.Raw == nil {
-				buffers += segment * width(it.DType) * int64(cap(e.free))
+				buffers += segment * width(it.DType) * int64(2*o.Workers+writers)
 			}
-			e.reserved = max(e.reserved, buffers)
+			reserved = max(reserved, buffers)
 		}
 	}
 	for _, g := range groups {
-		if need := e.need(g); e.reserved+need > e.o.Memory {
-			return fmt.Errorf("tensor %q needs %d MiB, %d MiB are allowed: %w", g.Items[0].Tensor.Name, (e.reserved+need)>>20+1, e.o.Memory>>20, ErrMemory)
+		if n := need(g); reserved+n > o.Memory {
+			return 0, fmt.Errorf("tensor %q needs %d MiB, %d MiB are allowed: %w", g.Items[0].Tensor.Name, (reserved+n)>>20+1, o.Memory>>20, ErrMemory)
 		}
 	}
-	return nil
+	return reserved, nil
 }
 
 // need is the memory of a group beyond that of workers.
-func (e *engine) need(g Group) int64 {
+func need(g Group) int64 {
 	if g.Program == nil {
 		return 0
 	}
@@ -228,6 +240,9 @@ func (e *engine) run(groups []Group) {
 	}
 	turns := make(chan struct{}, drivers)
 	for _, g := range groups {
+		if !slices.ContainsFunc(g.Items, func(it *Item) bool { return !it.Done }) {
+			continue
+		}
 		select {
 		case turns <- struct{}{}:
 		case <-e.ctx.Done():
@@ -235,7 +250,7 @@ func (e *engine) run(groups []Group) {
 		if e.ctx.Err() != nil {
 			break
 		}
-		need := e.need(g)
+		need := need(g)
 		e.acquire(need)
 		driving.Go(func() {
 			if err := e.drive(g); err != nil {

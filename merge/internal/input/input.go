@@ -1,0 +1,146 @@
+// Package input opens the models of a merge: checkpoint folders, with a PEFT adapter on top where the recipe asks for one. The
+// adapter's product is added to the weights as they are read; no merged copy is made.
+package input
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/merge/internal/stream"
+	"github.com/modelcompress/compress/merge/internal/vec"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Model is an open input.
+type Model struct {
+	Name    string // for messages
+	Path    string
+	Dir     *safetensors.Dir
+	adapter *adapter // nil: none
+}
+
+// Open opens the checkpoint in dir and the adapter in adapterDir, "" for none.
+func Open(name, dir, adapterDir string) (*Model, error) {
+	d, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Name: name, Path: dir, Dir: d}
+	if adapterDir != "" {
+		if m.adapter, err = openAdapter(adapterDir, d); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return m, nil
+}
+
+// Close closes all files.
+func (m *Model) Close() error {
+	if m.adapter != nil {
+		return errors.Join(m.adapter.file.Close(), m.Dir.Close())
+	}
+	return m.Dir.Close()
+}
+
+// Infos lists the tensors in the order of the files.
+func (m *Model) Infos() []safetensors.Info {
+	names := m.Dir.Names()
+	list := make([]safetensors.Info, len(names))
+	for i, n := range names {
+		list[i], _ = m.Dir.Info(n)
+	}
+	return list
+}
+
+// Files lists the files that the tensors come from.
+func (m *Model) Files() []string {
+	var list []string
+	for _, s := range m.Dir.Shards() {
+		list = append(list, m.Dir.Shard(s).Path())
+	}
+	if m.adapter != nil {
+		list = append(list, m.adapter.file.Path(), filepath.Join(m.adapter.dir, configName))
+	}
+	return list
+}
+
+// Source reads a tensor; elements are rounded to the type round before anything else, 0: not.
+func (m *Model) Source(name string, round safetensors.DType) (stream.Source, error) {
+	info, ok := m.Dir.Info(name)
+	if !ok {
+		return nil, fmt.Errorf("%s: tensor %q: %w", m.Path, name, safetensors.ErrUnknownTensor)
+	}
+	var own *change
+	if m.adapter != nil {
+		own = m.adapter.changes[name]
+	}
+	if own == nil {
+		return m.mapped(name, info.DType, round)
+	}
+	if own.instead != "" {
+		data, err := m.adapter.file.Bytes(own.instead)
+		if err != nil {
+			return nil, err
+		}
+		from, _ := m.adapter.file.Info(own.instead)
+		return stream.NewMapped(data, from.DType, round, nil)
+	}
+	plain, err := m.mapped(name, info.DType, 0)
+	if err != nil {
+		return nil, err
+	}
+	cols := int64(1)
+	if n := len(info.Shape); n > 0 {
+		cols = info.Shape[n-1]
+	}
+	return &adapted{Source: plain, change: own, cols: cols, round: round}, nil
+}
+
+func (m *Model) mapped(name string, d, round safetensors.DType) (stream.Source, error) {
+	data, err := m.Dir.Bytes(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := stream.NewMapped(data, d, round, func() { _ = m.Dir.Release(name) }) // a failing release costs memory alone
+	if err != nil {
+		return nil, fmt.Errorf("%s: tensor %q: %w", m.Path, name, err)
+	}
+	return s, nil
+}
+
+// Raw gives a tensor's bytes as they lie in the file, nil if an adapter changes them.
+func (m *Model) Raw(name string) ([]byte, error) {
+	if m.adapter != nil && m.adapter.changes[name] != nil {
+		return nil, nil
+	}
+	return m.Dir.Bytes(name)
+}
+
+// adapted adds a product of low rank, left [rows, rank] · right [rank, cols], to the rows of a tensor.
+type adapted struct {
+	stream.Source
+	*change
+	cols  int64
+	round safetensors.DType
+}
+
+// Read implements [stream.Source].
+func (a *adapted) Read(dst []float32, off int64) error {
+	if err := a.Source.Read(dst, off); err != nil {
+		return err
+	}
+	for first := int64(0); first < int64(len(dst)); {
+		row, col := (off+first)/a.cols, (off+first)%a.cols
+		n := min(a.cols-col, int64(len(dst))-first)
+		for r := range int64(a.rank) {
+			if f := a.left[row*int64(a.rank)+r]; f != 0 {
+				part := dst[first : first+n]
+				vec.Add(part, part, a.right[r*a.cols+col:r*a.cols+col+n], f)
+			}
+		}
+		first += n
+	}
+	stream.Round(dst, a.round)
+	return nil
+}

@@ -1,0 +1,484 @@
+// Package output writes the folder of a merge. Until it is complete everything lies in a hidden folder beside it, with a
+// journal of the tensors that are durable, from which an interrupted merge continues to the same bytes.
+package output
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Ways in which an output can be refused, or turn out wrong.
+var (
+	ErrExists   = errors.New("output exists already")
+	ErrOtherJob = errors.New("unfinished output belongs to another merge")
+	ErrBusy     = errors.New("another process is writing this output")
+	ErrVerify   = errors.New("output does not hold what was written")
+)
+
+// ManifestName is the file that records how the output was made.
+const ManifestName = "merge.json"
+
+const (
+	journalName  = ".merge-journal.jsonl"
+	journalLimit = 1 << 30
+	manifestMax  = 64 << 20
+)
+
+// syncBytes is how much is written between two entries of the journal.
+const syncBytes = 256 << 20
+
+// Options of [Open].
+type Options struct {
+	Overwrite bool   // replace an existing folder once the new one is complete
+	Resume    bool   // continue an unfinished output of the same job, or start one
+	Job       string // identifies recipe, inputs and choices
+	Tensors   []safetensors.Info
+	MaxShard  int64 // bytes per file, 0: no bound
+}
+
+// Folder is an output in the making.
+type Folder struct {
+	o        Options
+	dir      string // final
+	stage    string
+	writer   *safetensors.DirWriter
+	journal  *os.File
+	complete bool
+
+	mu      sync.Mutex
+	sums    map[string][]sum // of finished chunks
+	pending []string         // tensors written since the last entry
+	bytes   int64
+	syncing bool
+	failure error
+	idle    *sync.Cond
+}
+
+// sum is the checksum of a part of a tensor.
+type sum struct {
+	Off int64  `json:"o"`
+	Len int64  `json:"n"`
+	CRC uint32 `json:"c"`
+}
+
+// entry is a line of the journal: the job first, then tensors that are durable.
+type entry struct {
+	Job  string           `json:"job,omitempty"`
+	Done map[string][]sum `json:"done,omitempty"`
+}
+
+// Open starts, or with Resume continues, the output at dir. Disk space is reserved now. The errors wrap [ErrExists],
+// [ErrOtherJob], [ErrBusy], an error of package safetensors, or one of the operating system.
+func Open(dir string, o Options) (*Folder, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}}
+	f.idle = sync.NewCond(&f.mu)
+	if err := f.target(); err != nil || f.complete {
+		return f, err
+	}
+	if err := f.lock(); err != nil {
+		return nil, err
+	}
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.journal.Close())
+	}
+	return f, nil
+}
+
+// target looks at what stands under the final name.
+func (f *Folder) target() error {
+	entries, err := os.ReadDir(f.dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0:
+		return nil
+	case err != nil:
+		return err
+	}
+	job, made := Job(f.dir)
+	if f.o.Resume && made && job == f.o.Job {
+		f.complete = true
+		return f.tidy()
+	}
+	if !f.o.Overwrite {
+		return fmt.Errorf("%s: %w (HINT: --overwrite replaces it)", f.dir, ErrExists)
+	}
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == "config.json" || filepath.Ext(e.Name()) == ".safetensors" }) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w, and is no checkpoint that could be replaced", f.dir, ErrExists)
+}
+
+// tidy removes what a run left that was stopped after its output had its name: the replaced folder, the journal.
+func (f *Folder) tidy() error {
+	if err := os.Remove(filepath.Join(f.dir, journalName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Lstat(f.stage); err != nil {
+		return nil
+	}
+	if err := f.lock(); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(f.stage), f.journal.Close())
+}
+
+// Job reads which job made a finished folder.
+func Job(dir string) (string, bool) {
+	file, err := os.Open(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return "", false
+	}
+	defer file.Close()
+	var m struct {
+		Job string `json:"job"`
+	}
+	err = json.NewDecoder(io.LimitReader(file, manifestMax)).Decode(&m)
+	return m.Job, err == nil && m.Job != ""
+}
+
+// lock makes the staging folder, and opens and locks its journal.
+func (f *Folder) lock() error {
+	if err := os.MkdirAll(f.stage, 0o777); err != nil {
+		return err
+	}
+	if stat, err := os.Lstat(f.stage); err != nil || !stat.IsDir() {
+		return fmt.Errorf("%s: not a folder of its own, so nothing is written there; remove it", f.stage)
+	}
+	var err error
+	if f.journal, err = os.OpenFile(filepath.Join(f.stage, journalName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o666); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.journal.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", f.stage, ErrBusy), f.journal.Close())
+	}
+	return nil
+}
+
+func (f *Folder) options() safetensors.DirOptions {
+	return safetensors.DirOptions{Order: safetensors.OrderAligned, MaxShardSize: f.o.MaxShard}
+}
+
+// metadata is what readers of the format look for.
+func metadata() map[string]string { return map[string]string{"format": "pt"} }
+
+// open takes up what the journal says is there, or starts.
+func (f *Folder) open() error {
+	entries, err := f.read()
+	if err != nil {
+		return err
+	}
+	if !f.o.Resume || len(entries) == 0 {
+		return f.fresh()
+	}
+	if entries[0].Job != f.o.Job {
+		return fmt.Errorf("%s: %w (HINT: --overwrite without --resume starts anew)", f.stage, ErrOtherJob)
+	}
+	f.writer, err = safetensors.ReopenDir(f.stage, f.o.Tensors, metadata(), f.options())
+	if errors.Is(err, safetensors.ErrNoPartial) {
+		return f.fresh()
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries[1:] {
+		for name, sums := range e.Done {
+			f.sums[name] = sums
+			if f.writer.Done(name) {
+				continue
+			}
+			if err := f.writer.MarkDone(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// read takes the whole lines of the journal and cuts off the rest.
+func (f *Folder) read() ([]entry, error) {
+	text, err := io.ReadAll(io.LimitReader(f.journal, journalLimit))
+	if err != nil {
+		return nil, err
+	}
+	var list []entry
+	good := 0
+	for {
+		end := bytes.IndexByte(text[good:], '\n')
+		if end < 0 {
+			break
+		}
+		var e entry
+		if json.Unmarshal(text[good:good+end], &e) != nil {
+			break
+		}
+		list = append(list, e)
+		good += end + 1
+	}
+	if err := f.journal.Truncate(int64(good)); err != nil {
+		return nil, err
+	}
+	_, err = f.journal.Seek(int64(good), io.SeekStart)
+	return list, err
+}
+
+// fresh discards what an earlier run left and starts.
+func (f *Folder) fresh() error {
+	entries, err := os.ReadDir(f.stage)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == journalName {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(f.stage, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := f.journal.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.journal.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := f.note(entry{Job: f.o.Job}); err != nil {
+		return err
+	}
+	if f.writer, err = safetensors.CreateDir(f.stage, f.o.Tensors, metadata(), f.options()); err != nil {
+		return errors.Join(err, os.RemoveAll(f.stage))
+	}
+	return syncFolder(filepath.Dir(f.stage))
+}
+
+func (f *Folder) note(e entry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if _, err := f.journal.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	return f.journal.Sync()
+}
+
+// Complete tells that an earlier run of the same job has finished the output.
+func (f *Folder) Complete() bool { return f.complete }
+
+// Done tells whether a tensor is complete, from this run or an interrupted one.
+func (f *Folder) Done(name string) bool { return f.writer.Done(name) }
+
+// Shards lists the names of the files.
+func (f *Folder) Shards() []string { return f.writer.Shards() }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// WriteAt writes a part of a tensor; several goroutines may call it at once.
+func (f *Folder) WriteAt(name string, p []byte, off int64) error {
+	if err := f.writer.WriteAt(name, p, off); err != nil {
+		return err
+	}
+	s := sum{off, int64(len(p)), crc32.Checksum(p, castagnoli)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sums[name] = append(f.sums[name], s)
+	f.bytes += s.Len
+	return nil
+}
+
+// Written notes that all parts of a tensor are written. Now and then what was written is made durable and entered in the
+// journal, beside further work.
+func (f *Folder) Written(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pending = append(f.pending, name)
+	if f.failure != nil || f.syncing || f.bytes < syncBytes {
+		return f.failure
+	}
+	done := map[string][]sum{}
+	for _, n := range f.pending {
+		done[n] = slices.Clone(f.sums[n])
+	}
+	f.pending, f.bytes, f.syncing = nil, 0, true
+	go f.commit(done)
+	return nil
+}
+
+// commit makes tensors durable and enters them.
+func (f *Folder) commit(done map[string][]sum) {
+	err := f.writer.Sync()
+	if err == nil {
+		err = f.note(entry{Done: done})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncing = false
+	f.failure = errors.Join(f.failure, err)
+	f.idle.Broadcast()
+}
+
+// settle waits for a commit under way.
+func (f *Folder) settle() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.syncing {
+		f.idle.Wait()
+	}
+	return f.failure
+}
+
+// Finish completes the files, reads them back, adds what side writes to the folder and gives it its final name.
+func (f *Folder) Finish(side func(dir string) error) error {
+	if f.complete {
+		return nil
+	}
+	if err := f.catchUp(); err != nil {
+		return err
+	}
+	if err := f.writer.Finish(); err != nil {
+		return err
+	}
+	if err := f.verify(); err != nil {
+		return err
+	}
+	if err := side(f.stage); err != nil {
+		return err
+	}
+	if err := f.publish(); err != nil {
+		return err
+	}
+	return errors.Join(f.journal.Close(), os.Remove(filepath.Join(f.dir, journalName)))
+}
+
+// catchUp makes everything durable that is written and enters it in the journal.
+func (f *Folder) catchUp() error {
+	if err := f.settle(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	done := map[string][]sum{}
+	for _, n := range f.pending {
+		done[n] = f.sums[n]
+	}
+	f.pending = nil
+	f.mu.Unlock()
+	if len(done) == 0 {
+		return nil
+	}
+	if err := f.writer.Sync(); err != nil {
+		return err
+	}
+	return f.note(entry{Done: done})
+}
+
+// publish gives the folder its name, in one step where something stands there.
+func (f *Folder) publish() error {
+	if err := syncFolder(f.stage); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(f.dir); errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(f.dir), 0o777); err != nil {
+			return err
+		}
+		if err := os.Rename(f.stage, f.dir); err != nil {
+			return err
+		}
+		return syncFolder(filepath.Dir(f.dir))
+	}
+	if err := swap(f.stage, f.dir); err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(f.dir)); err != nil {
+		return err
+	}
+	return os.RemoveAll(f.stage) // by now what stood there before
+}
+
+// verify opens the finished files and compares every part with its checksum.
+func (f *Folder) verify() error {
+	d, err := safetensors.OpenDir(f.stage)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if len(d.Names()) != len(f.o.Tensors) {
+		return fmt.Errorf("%s: %d tensors, want %d: %w", f.stage, len(d.Names()), len(f.o.Tensors), ErrVerify)
+	}
+	for _, t := range f.o.Tensors {
+		info, ok := d.Info(t.Name)
+		if !ok || info.DType != t.DType || !slices.Equal(info.Shape, t.Shape) {
+			return fmt.Errorf("%s: tensor %q is not what was laid out: %w", f.stage, t.Name, ErrVerify)
+		}
+		if err := d.View(t.Name, func(data []byte) error { return f.compare(t.Name, data) }); err != nil {
+			return err
+		}
+		if err := d.Release(t.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare checks a tensor against the checksums of its parts, which must cover it.
+func (f *Folder) compare(name string, data []byte) error {
+	covered := int64(0)
+	for _, s := range f.sums[name] {
+		if crc32.Checksum(data[s.Off:s.Off+s.Len], castagnoli) != s.CRC {
+			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, name, s.Off, s.Off+s.Len, ErrVerify)
+		}
+		covered += s.Len
+	}
+	if covered != int64(len(data)) {
+		return fmt.Errorf("%s: tensor %q: %d of %d bytes were written: %w", f.stage, name, covered, len(data), ErrVerify)
+	}
+	return nil
+}
+
+// Suspend leaves the unfinished output for a later run with Resume.
+func (f *Folder) Suspend() error {
+	if f.complete {
+		return nil
+	}
+	return errors.Join(f.catchUp(), f.writer.Suspend(), f.journal.Close())
+}
+
+// Abort removes the unfinished output.
+func (f *Folder) Abort() error {
+	if f.complete {
+		return nil
+	}
+	_ = f.settle() // the output goes anyway
+	return errors.Join(f.writer.Abort(), f.journal.Close(), os.RemoveAll(f.stage))
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// WriteFile writes a file of the folder durably.
+func WriteFile(path string, data []byte) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Sync(), file.Close())
+}

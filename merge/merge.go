@@ -1,0 +1,275 @@
+package merge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/stream"
+)
+
+// Models merges what a recipe says into the folder dst: weights, configuration, tokenizer, a model card and a manifest. A
+// recipe of several documents gives its last one; the results of the others, which it uses by name, lie beside dst until
+// that is complete.
+//
+// After an interruption, a full disk or an I/O error, the unfinished output stays beside dst, from where a call with Resume
+// continues; after any other error nothing is left. The errors wrap this package's, those of package safetensors, or list every
+// fault of the recipe.
+func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if len(r.docs) == 0 {
+		return nil, fmt.Errorf("recipe without a document: %w", ErrOption)
+	}
+	dst, err := filepath.Abs(dst)
+	if err != nil {
+		return nil, err
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	parts := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+".parts")
+	named := map[string]string{}
+	for _, doc := range r.docs[:len(r.docs)-1] {
+		part := o
+		part.Resume, part.Overwrite = true, true
+		named[doc.Name] = filepath.Join(parts, fmt.Sprintf("%x", sha256.Sum256([]byte(doc.Name)))[:16])
+		if err := os.MkdirAll(parts, 0o777); err != nil {
+			return nil, err
+		}
+		if _, err := one(ctx, r, doc, named, named[doc.Name], part); err != nil {
+			return nil, fmt.Errorf("document %q: %w", doc.Name, err)
+		}
+	}
+	report, err := one(ctx, r, r.docs[len(r.docs)-1], named, dst, o)
+	if err != nil {
+		return nil, err
+	}
+	return report, os.RemoveAll(parts)
+}
+
+// Check resolves a recipe without writing anything: what would be read and written, and what is to be warned of. The results
+// of other documents of the recipe are not there yet, so only recipes of one document can be checked whole.
+func Check(r Recipe, o Options) (*Summary, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if len(r.docs) != 1 {
+		return nil, fmt.Errorf("recipe with %d documents: %w", len(r.docs), ErrOption)
+	}
+	w, err := prepare(r, r.docs[0], nil, o)
+	defer w.close()
+	if err != nil {
+		return nil, err
+	}
+	groups, err := w.groups(func(string) bool { return false })
+	if err != nil {
+		return nil, err
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	memory, err := stream.Budget(groups, w.streaming())
+	if err != nil {
+		return nil, err
+	}
+	s := &Summary{Summary: *w.plan.Summary(), Memory: memory}
+	s.Warnings = w.warnings
+	for _, t := range w.plan.Tensors {
+		s.Plan = append(s.Plan, planned(w.plan, &t))
+	}
+	return s, nil
+}
+
+// one merges one document.
+func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]string, dst string, o Options) (report *Report, err error) {
+	start := time.Now()
+	w, err := prepare(r, doc, named, o)
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range w.folders {
+		if same(dir, dst) {
+			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
+		}
+	}
+	job, err := w.job()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.groups(func(string) bool { return false }); err != nil { // before anything is written
+		return nil, err
+	}
+	w.warnings = append([]string(nil), w.plan.Warnings...)
+	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), MaxShard: o.MaxShard})
+	if err != nil {
+		return nil, err
+	}
+	if out.Complete() {
+		return readReport(dst)
+	}
+	report = w.report(job)
+	if err := w.run(ctx, out, report, start); err != nil {
+		if resumable(ctx, err) {
+			return nil, errors.Join(err, out.Suspend())
+		}
+		return nil, errors.Join(err, out.Abort())
+	}
+	return report, nil
+}
+
+// resumable tells whether it makes sense to continue later with the same inputs.
+func resumable(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, unix.EIO, unix.EROFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// same tells whether two paths are one folder.
+func same(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+func (w *work) streaming() stream.Options {
+	workers := w.o.Workers
+	if workers == 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	memory := w.o.Memory
+	if memory == 0 {
+		memory = DefaultMemory
+	}
+	return stream.Options{Workers: workers, Memory: memory, AllowNonFinite: w.o.AllowNonFinite}
+}
+
+// run merges into an open output and finishes it.
+func (w *work) run(ctx context.Context, out *output.Folder, report *Report, start time.Time) error {
+	groups, err := w.groups(out.Done)
+	if err != nil {
+		return err
+	}
+	o := w.streaming()
+	o.Written = out.Written
+	var done atomic.Int64
+	for _, t := range w.layout() {
+		if size, err := t.DType.ByteSize(t.Shape); err == nil && out.Done(t.Name) {
+			done.Add(size)
+		}
+	}
+	show := make(chan struct{}, 1)
+	o.Progress = func(n int64) {
+		done.Add(n)
+		select {
+		case show <- struct{}{}:
+		default:
+		}
+	}
+	stop := w.show(&done, report.BytesOut, show)
+	result, err := stream.Run(ctx, groups, out, o)
+	stop()
+	if err != nil {
+		return err
+	}
+	report.NonFinite = result.NonFinite
+	report.Warnings = w.warnings
+	report.Seconds = time.Since(start).Seconds()
+	report.BytesPerSecond = float64(report.BytesOut) / report.Seconds
+	return out.Finish(func(dir string) error { return w.sideFiles(dir, out.Shards(), report) })
+}
+
+// show passes progress on, from one goroutine, until it is stopped.
+func (w *work) show(done *atomic.Int64, total int64, wake chan struct{}) (stop func()) {
+	if w.o.Progress == nil {
+		return func() {}
+	}
+	name := ""
+	if len(w.recipe.docs) > 1 {
+		name = w.doc.Name
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-wake:
+				w.o.Progress(Progress{name, done.Load(), total})
+			case <-end:
+				w.o.Progress(Progress{name, done.Load(), total})
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// job identifies a merge: the recipe, the choices that change the output, and the inputs by path, size and time.
+func (w *work) job() (string, error) {
+	h := sha256.New()
+	type file struct {
+		Path string
+		Size int64
+		Time int64
+	}
+	var files []file
+	add := func(path string) error {
+		st, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		abs, err := filepath.Abs(path)
+		files = append(files, file{abs, st.Size(), st.ModTime().UnixNano()})
+		return err
+	}
+	for _, in := range w.inputs {
+		for _, path := range append(w.models[in.Ref].Files(), filepath.Join(in.Dir, "config.json"), filepath.Join(in.Dir, "tokenizer.json")) {
+			if err := add(path); err != nil {
+				return "", err
+			}
+		}
+	}
+	o := w.o
+	o.Workers, o.Memory = 0, 0
+	err := json.NewEncoder(h).Encode(map[string]any{
+		"format": 1, "version": compress.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o, "files": files,
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// Methodical is unexported prose shared by card and report: the recipe's models as words.
+func modelWords(p *recipe.Plan) []string {
+	words := make([]string, len(p.Models))
+	for i, m := range p.Models {
+		words[i] = strings.TrimSpace(m.String())
+	}
+	return words
+}

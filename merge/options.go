@@ -1,0 +1,118 @@
+package merge
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/stream"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Ways of failing, beside those of package safetensors and of the recipe.
+var (
+	ErrOption    = errors.New("option out of range")
+	ErrExists    = output.ErrExists
+	ErrOtherJob  = output.ErrOtherJob
+	ErrBusy      = output.ErrBusy
+	ErrVerify    = output.ErrVerify
+	ErrMemory    = stream.ErrMemory
+	ErrNonFinite = stream.ErrNonFinite
+	ErrOverflow  = stream.ErrOverflow
+	ErrInPlace   = errors.New("output is the folder of an input")
+	ErrMethod    = errors.New("merge method is not possible here")
+)
+
+// Missing says what becomes of a tensor that some models lack.
+type Missing string
+
+// The choices. The zero value is MissingError.
+const (
+	MissingError Missing = "error" // all are reported, and nothing is done
+	MissingMerge Missing = "merge" // those that have it are merged
+	MissingCopy  Missing = "copy"  // the base's is copied, or the first model's that has it
+	MissingSkip  Missing = "skip"  // it is left out
+)
+
+// DefaultMemory is the memory that a merge may take if the options do not say.
+const DefaultMemory = 1 << 30
+
+// Options are the choices that a recipe does not make. The zero value is ready.
+type Options struct {
+	Workers  int     `json:"workers,omitempty"`   // goroutines that compute; 0: GOMAXPROCS. The output does not depend on it
+	Memory   int64   `json:"memory"`              // bytes of anonymous memory for buffers and statistics; 0: DefaultMemory
+	Seed     uint64  `json:"seed"`                // of random choices
+	DType    string  `json:"dtype,omitempty"`     // of the output, as recipes write it (bfloat16, …); "": as the recipe says
+	MaxShard int64   `json:"max_shard,omitempty"` // bytes per file; 0: no bound
+	Missing  Missing `json:"missing,omitempty"`
+	// Truncate cuts vocabularies that differ to the rows that all models have.
+	Truncate bool `json:"truncate,omitempty"`
+	// AllowNonFinite merges NaN and infinities in the inputs, and counts them in the report, instead of refusing them.
+	AllowNonFinite bool `json:"allow_non_finite,omitempty"`
+	Overwrite      bool `json:"-"` // replace an existing checkpoint once the new one is complete
+	Resume         bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
+	// Progress is called now and then, by one goroutine at a time. May be nil.
+	Progress func(Progress) `json:"-"`
+}
+
+// Progress is how far a merge has come.
+type Progress struct {
+	Document    string // of a recipe with several; "" otherwise
+	Done, Total int64  // bytes of the output
+}
+
+// Validate returns every fault of the options, joined.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrOption))
+	}
+	if o.Workers < 0 || o.Workers > 4096 {
+		bad("workers %d: want 0 to 4096", o.Workers)
+	}
+	if o.Memory < 0 {
+		bad("memory %d bytes", o.Memory)
+	}
+	if o.MaxShard < 0 {
+		bad("shards of at most %d bytes", o.MaxShard)
+	}
+	if _, err := o.dtype(); err != nil {
+		bad("%v", err)
+	}
+	if _, err := o.missing(); err != nil {
+		bad("%v", err)
+	}
+	return errors.Join(errs...)
+}
+
+// dtype is the output's type, 0 if the recipe decides.
+func (o Options) dtype() (safetensors.DType, error) {
+	switch o.DType {
+	case "":
+		return 0, nil
+	case "bfloat16", "bf16":
+		return safetensors.BF16, nil
+	case "float16", "f16", "fp16":
+		return safetensors.F16, nil
+	case "float32", "f32", "fp32":
+		return safetensors.F32, nil
+	case "float64", "f64", "fp64":
+		return safetensors.F64, nil
+	}
+	return 0, fmt.Errorf("dtype %.50q: want bfloat16, float16, float32 or float64", o.DType)
+}
+
+func (o Options) missing() (recipe.Missing, error) {
+	switch o.Missing {
+	case "", MissingError:
+		return recipe.MissingError, nil
+	case MissingMerge:
+		return recipe.MissingMerge, nil
+	case MissingCopy:
+		return recipe.MissingCopy, nil
+	case MissingSkip:
+		return recipe.MissingSkip, nil
+	}
+	return 0, fmt.Errorf("missing %.50q: want error, merge, copy or skip", o.Missing)
+}

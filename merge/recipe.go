@@ -1,0 +1,84 @@
+package merge
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/recipe"
+)
+
+// recipeLimit bounds what is read of a recipe file.
+const recipeLimit = 1 << 20
+
+// Recipe is a checked recipe file: mergekit's YAML, one merge per document.
+type Recipe struct {
+	path string
+	text []byte
+	docs []*recipe.Document
+}
+
+// Read reads a recipe file. The error lists every fault of the file with line and column.
+func Read(path string) (Recipe, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Recipe{}, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, recipeLimit+1))
+	if err != nil {
+		return Recipe{}, err
+	}
+	if len(text) > recipeLimit {
+		return Recipe{}, fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
+	}
+	return Parse(path, text)
+}
+
+// Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path, which also names the
+// recipe in messages.
+func Parse(path string, text []byte) (Recipe, error) {
+	docs, err := recipe.Parse(path, text)
+	if err == nil {
+		docs, err = recipe.Order(docs)
+	}
+	if err != nil {
+		return Recipe{}, err
+	}
+	return Recipe{path: path, text: text, docs: docs}, nil
+}
+
+// Text is the recipe as it was written.
+func (r Recipe) Text() []byte { return r.text }
+
+// places says where a document's models may lie.
+func (r Recipe) places(named map[string]string) recipe.Places {
+	return recipe.Places{Recipe: filepath.Dir(r.path), Named: named, Cache: recipe.HubCache()}
+}
+
+// Method is a merge method for lists and help.
+type Method struct {
+	Name       string   `json:"name"`
+	Summary    string   `json:"summary"`
+	Base       bool     `json:"base"` // needs base_model
+	Parameters []string `json:"parameters"`
+}
+
+// Methods lists the methods in the order of their table.
+func Methods() []Method {
+	var list []Method
+	for _, name := range method.Names() {
+		m, err := method.Find(name)
+		if err != nil {
+			panic("merge: a listed method is not in the table")
+		}
+		e := Method{Name: name, Summary: m.Summary, Base: m.Spec.Base == recipe.BaseRequired}
+		for _, p := range m.Spec.Params {
+			e.Parameters = append(e.Parameters, p.Name)
+		}
+		list = append(list, e)
+	}
+	return list
+}

@@ -1,0 +1,116 @@
+package merge
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/stream"
+)
+
+// Report says what was merged and how. It lies in the output as merge.json.
+type Report struct {
+	Version    string             `json:"version"`
+	Job        string             `json:"job"` // hash of recipe, choices and the inputs' paths, sizes and times
+	Method     string             `json:"method"`
+	Models     []string           `json:"models"`
+	Base       string             `json:"base,omitempty"`
+	ConfigFrom string             `json:"config_from"`
+	Options    Options            `json:"options"`
+	Tensors    int                `json:"tensors"`
+	Parameters int64              `json:"parameters"`
+	BytesIn    int64              `json:"bytes_in"`
+	BytesOut   int64              `json:"bytes_out"`
+	DTypes     map[string]int     `json:"dtypes"` // tensors by type
+	Vocabulary int64              `json:"vocabulary,omitempty"`
+	Inputs     []Source           `json:"inputs"`
+	NonFinite  []stream.NonFinite `json:"non_finite,omitempty"` // only if they were allowed
+	Warnings   []string           `json:"warnings,omitempty"`
+	Recipe     string             `json:"recipe"`
+
+	Seconds        float64 `json:"-"` // of this run; not in the file, which is the same for every run
+	BytesPerSecond float64 `json:"-"` // of output
+}
+
+// Source is an input as it lay on disk.
+type Source struct {
+	Name  string   `json:"name"`
+	Files []string `json:"files"` // base names
+	Bytes int64    `json:"bytes"` // of tensors
+}
+
+// Summary is what a merge would do.
+type Summary struct {
+	recipe.Summary
+	Memory int64     `json:"memory_bytes"` // that buffers and statistics take at most
+	Plan   []Planned `json:"plan"`
+}
+
+// Planned is one tensor of a plan.
+type Planned struct {
+	Name    string   `json:"name"`
+	DType   string   `json:"dtype"`
+	Shape   []int64  `json:"shape"`
+	Copied  bool     `json:"copied,omitempty"`
+	Sources []string `json:"sources"` // MODEL: TENSOR PARAMETERS
+	Shared  string   `json:"parameters,omitempty"`
+}
+
+// planned describes a tensor of a plan.
+func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
+	out := Planned{Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy, Shared: settings(t.Params)}
+	for _, s := range t.Sources {
+		text := p.Models[s.Model].String() + ": " + s.Info.Name
+		if v := settings(s.Params); v != "" {
+			text += " " + v
+		}
+		out.Sources = append(out.Sources, text)
+	}
+	return out
+}
+
+// settings writes parameters in the order of their names.
+func settings(v recipe.Values) string {
+	var list []string
+	for name, value := range v {
+		list = append(list, fmt.Sprintf("%s=%s", name, value))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// report is what is known before the work.
+func (w *work) report(job string) *Report {
+	s := w.plan.Summary()
+	r := &Report{
+		Version: compress.Version(), Job: job, Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
+		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary, Recipe: string(w.recipe.text),
+	}
+	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output
+	for _, in := range w.inputs {
+		src := Source{Name: in.Ref.String(), Bytes: w.models[in.Ref].Dir.DataSize()}
+		for _, f := range w.models[in.Ref].Files() {
+			src.Files = append(src.Files, filepath.Base(f))
+		}
+		r.Inputs = append(r.Inputs, src)
+	}
+	return r
+}
+
+// readReport reads the report of a finished output.
+func readReport(dir string) (*Report, error) {
+	text, err := readFile(filepath.Join(dir, output.ManifestName))
+	if err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, output.ManifestName), err)
+	}
+	return &r, nil
+}
