@@ -20,7 +20,8 @@
 //	sparsegpt      w²/[H⁻¹]_jj as it is when its turn comes    over 128 columns
 //	expr:…, tree:… any formula of package gp that uses W       in rows
 //
-// Scores that are not finite, and scores that are all the same, are errors: they would choose a mask without meaning.
+// Scores that are not finite, and scores that are all the same, are errors (but for a
+// matrix of zeros, which loses nothing): they would choose a mask without meaning.
 //
 // # Which weights go
 //

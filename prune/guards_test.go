@@ -271,3 +271,51 @@ func TestPermutedPattern(t *testing.T) {
 		}
 	}
 }
+
+// TestConstantScores: scores that rank nothing are errors for every metric, but for a matrix of zeros, which loses nothing.
+func TestConstantScores(t *testing.T) {
+	tmp := t.TempDir()
+	set := func(name string, change func(v []float32)) string {
+		return llama(2).write(t, filepath.Join(tmp, name), func(tensor string, v []float32) {
+			if tensor == "model.layers.1.self_attn.q_proj.weight" && name != "dead" || tensor == "model.layers.1.input_layernorm.weight" && name == "dead" {
+				change(v)
+			}
+		})
+	}
+	fill := func(x float32) func([]float32) {
+		return func(v []float32) {
+			for i := range v {
+				v[i] = x
+			}
+		}
+	}
+	equal, zero, dead := set("equal", fill(.5)), set("zero", fill(0)), set("dead", fill(0))
+	formula, err := MetricByName("expr:W*W")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir    string
+		metric Metric
+		group  Group
+		fails  bool
+	}{
+		{equal, Magnitude(), "", true},
+		{equal, formula, Row, true},
+		{equal, formula, Layer, true},
+		{equal, Wanda(), "", false}, // inputs rank them
+		{zero, Magnitude(), "", false},
+		{zero, Wanda(), "", false},
+		{zero, RIA(), "", false},
+		{zero, PrunerZero(), "", false},
+		{zero, formula, Row, false},
+		{dead, Wanda(), "", true},
+		{dead, Magnitude(), "", false},
+		{dead, SparseGPT(), "", false}, // the report counts dead inputs
+	} {
+		_, err := Model(ctx, load(t, c.dir, 1, lm.Options{}), windows(2, 8, 61), Options{Metric: c.metric, Group: c.group, Sparsity: .5})
+		if errors.Is(err, ErrConstant) != c.fails || !c.fails && err != nil || c.fails && !strings.Contains(err.Error(), `tensor "model.layers.1.self_attn.q_proj.weight"`) {
+			t.Errorf("%s, %s: %v", filepath.Base(c.dir), c.metric.Name, err)
+		}
+	}
+}

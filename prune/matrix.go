@@ -267,7 +267,22 @@ func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
 				m.Name, at/score.X.Cols, at%score.X.Cols, ErrNonFinite)
 		}
 	}
-	return score, nil
+	first, same, err := host.Constant(w.dev, score)
+	if err == nil && same {
+		err = w.unranked(m, in.W, first)
+	}
+	return score, err
+}
+
+// unranked is the error about scores that are all the same. A matrix of zeros loses nothing, whichever of them go.
+func (w *walk) unranked(m Metric, x kernels.Mat, score float32) error {
+	switch {
+	case w.ops.CountZero(x) == x.Len():
+		return nil
+	case score-score != 0:
+		return fmt.Errorf("metric %s: %w: all scores are %g", m.Name, ErrNonFinite, score)
+	}
+	return fmt.Errorf("metric %s: %w: all are %g", m.Name, ErrConstant, score)
 }
 
 // streams tells whether a formula can be computed and selected from a few rows at a time.
@@ -297,7 +312,7 @@ func (w *walk) stream(c *change) error {
 		return w.ops.Sync()
 	})
 	if err == nil && constant {
-		err = fmt.Errorf("%w: all are %g", ErrConstant, first)
+		return w.unranked(w.o.Metric, c.in.W, first)
 	}
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
@@ -154,7 +155,7 @@ func (r *Report) close() {
 	r.Total.Sparsity = ratio(r.Total.Zeros, r.Total.Weights)
 	r.Total.Overall = ratio(r.Total.Zeros, r.Model.Parameters)
 	if n := r.Total.Unrouted; n > 0 {
-		r.note("%d matrices of experts saw no calibration token and were ranked by |W|", n)
+		r.note("%d matrices saw no calibration token, as experts may, or have no gradient, and were ranked by |W|", n)
 	}
 	if n := r.Total.Short; n > 0 {
 		r.note("the inputs of %d matrices are not a multiple of their pattern's length: the short last group of a neuron loses as many, or all it has", n)
@@ -233,12 +234,13 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	if o.Needs() == 0 {
 		calibration = ""
 	}
-	gradients, err := o.gradientHash(ctx)
-	if err != nil {
-		return "", err
-	}
-	if o.Gradients.File = gradients; gradients != "" && o.Needs()&^Gradients == 0 {
-		calibration = "" // they stand for it
+	if path := o.Gradients.File; path != "" {
+		if o.Gradients.File, err = o.Memo.Hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
+			return "", err
+		}
+		if o.Needs()&^Gradients == 0 {
+			calibration = "" // the gradients stand for it
+		}
 	}
 	job, err := json.Marshal(struct {
 		Model, Calibration string

@@ -133,3 +133,34 @@ func Same(m kernels.Mat, v float32) bool {
 	}
 	return true
 }
+
+// Constant tells whether all scores of a matrix are the same, and which. It looks no further than it has to.
+func Constant(dev kernels.Device, s kernels.Score) (first float32, same bool, err error) {
+	var col kernels.Mat
+	if !s.Col.IsZero() {
+		if col, err = F32(dev, s.Col); err != nil {
+			return 0, false, err
+		}
+	}
+	for i := range s.X.Rows {
+		x, err := F32(dev, s.X.RowRange(i, i+1))
+		if err != nil {
+			return 0, false, err
+		}
+		for j, v := range x.RowF32(0) {
+			if !s.Raw {
+				v = max(v, -v)
+			}
+			if !col.IsZero() {
+				v *= col.RowF32(0)[j]
+			}
+			if i+j == 0 {
+				first = v
+			}
+			if v != first {
+				return first, false, nil
+			}
+		}
+	}
+	return first, true, nil
+}
