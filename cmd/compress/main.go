@@ -46,6 +46,8 @@ func root(a *shell.App) *cobra.Command {
 		generateCmd(a),
 		pplCmd(a),
 		pruneCmd(a),
+		searchCmd(a),
+		workerCmd(a),
 		convertCmd(a),
 		loraCmd(a),
 		demoCmd(a),

@@ -14,11 +14,13 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
+	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/fitness"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -50,7 +52,7 @@ func Usage(err error) error {
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, gp.ErrOptions, gp.ErrGrammar,
 	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract,
 }
 

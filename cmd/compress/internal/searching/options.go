@@ -1,0 +1,161 @@
+// Package searching is the verbs search and worker: a search for pruning metrics over models, its measurements done by workers
+// that take them from a queue.
+package searching
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/fitness"
+)
+
+// Options are the flags of search.
+type Options struct {
+	Out                string
+	Overwrite, Resume  bool
+	Calib, Heldout     []string // one file for all models, or one for each
+	Select, Test       []string // the same; without them the windows of Heldout are divided
+	Samples, SeqLen    int
+	Windows, Few       int // of the search data, and of it on the rung few
+	Choose, Report     int // windows for selection and test
+	Sparsity, Pattern  []string
+	Blocks             int
+	Keep               float64
+	Grammar            string
+	OnlyW, Compat      bool
+	Seeds              bool
+	Population         int
+	Generations        int
+	Mode, Aim          string
+	Parsimony          float64
+	Patience, MaxEvals int
+
+	Workers         int
+	Cluster, Listen string
+}
+
+// The names of grammars.
+const (
+	Paper = "paper"
+	Whole = "full"
+)
+
+// ErrFlags: flags that contradict each other.
+var ErrFlags = shell.Usagef("unusable flags")
+
+func (o *Options) validate(models int) error {
+	for _, c := range []struct {
+		bad  bool
+		text string
+	}{
+		{(len(o.Select) > 0) != (len(o.Test) > 0), "--select and --test go together: three files, or one that is divided"},
+		{o.Cluster != "" && o.Listen != "", "--cluster and --listen exclude each other: the cluster has an address already"},
+		{o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64, fmt.Sprintf("--workers %d: want 0 (one for each processor) or more, -1 for none", o.Workers)},
+		{o.Workers == -1 && o.Cluster == "" && o.Listen == "", "--workers -1 leaves the work to others, who need --cluster or --listen"},
+		{o.Grammar != Paper && o.Grammar != Whole, fmt.Sprintf("--grammar %q; known: %s, %s", o.Grammar, Paper, Whole)},
+		{o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1, "numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test"},
+		{o.Few > o.Windows || o.Few < 1, fmt.Sprintf("--few %d: want 1 to --windows (%d)", o.Few, o.Windows)},
+		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
+		{!(o.Keep > 0 && o.Keep <= 1), fmt.Sprintf("--keep %g: want more than 0, up to 1", o.Keep)},
+		{o.Compat && o.Grammar != Paper, "--paper-compat goes with --grammar paper"},
+	} {
+		if c.bad {
+			return fmt.Errorf("%w: %s", ErrFlags, c.text)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		list []string
+	}{{"calib", o.Calib}, {"heldout", o.Heldout}, {"select", o.Select}, {"test", o.Test}} {
+		if n := len(f.list); n > 1 && n != models {
+			return fmt.Errorf("%w: --%s is there %d times for %d models; give it once, or once for each", ErrFlags, f.name, n, models)
+		}
+	}
+	return nil
+}
+
+// forModel is the file of a flag for model i.
+func forModel(list []string, i int) string {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return list[i]
+}
+
+// settings are the sparsities and patterns.
+func (o *Options) settings() ([]fitness.Setting, error) {
+	var list []fitness.Setting
+	for _, text := range o.Pattern {
+		p, err := prune.ParsePattern(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		if p.Structured() {
+			list = append(list, fitness.Setting{Pattern: p})
+			continue
+		}
+		for _, text := range o.Sparsity {
+			s, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil || !(s > 0 && s < 1) {
+				return nil, fmt.Errorf("%w: --sparsity %q; want more than 0 and less than 1", ErrFlags, text)
+			}
+			list = append(list, fitness.Setting{Sparsity: s})
+		}
+	}
+	seen := map[fitness.Setting]bool{}
+	for _, s := range list {
+		if seen[s] {
+			return nil, fmt.Errorf("%w: %s is there twice", ErrFlags, s)
+		}
+		seen[s] = true
+	}
+	return list, nil
+}
+
+// grammar is the search space.
+func (o *Options) grammar() gp.Grammar {
+	g := gp.PaperGrammar()
+	if o.Grammar == Whole {
+		g = gp.FullGrammar()
+	}
+	g.AllowOnlyW = o.OnlyW
+	return g
+}
+
+// search are the options of the search itself.
+func (o *Options) search(seed uint64) (gp.Options, error) {
+	g := gp.Options{
+		Seed: seed, Population: o.Population, Generations: o.Generations, Mode: gp.Mode(o.Mode), Aim: gp.Aim(o.Aim), Parsimony: o.Parsimony,
+		Patience: o.Patience, MaxEvals: o.MaxEvals, Compat: o.Compat,
+	}
+	if o.Seeds && !o.Compat {
+		g.Seeds = gp.Seeds(o.grammar())
+	}
+	if err := errors.Join(g.Validate(), o.grammar().Validate()); err != nil {
+		return g, shell.Usage(err)
+	}
+	return g, nil
+}
+
+// ladder says how many climb; the published search measured everybody in full.
+func (o *Options) ladder() fitness.LadderOptions {
+	if o.Compat {
+		return fitness.LadderOptions{Keep: 1}
+	}
+	return fitness.LadderOptions{Keep: o.Keep}
+}
+
+// slots is how many measurements run here at the same time.
+func (o *Options) slots(threads int) int {
+	if o.Workers == -1 {
+		return 0
+	}
+	return cmp.Or(o.Workers, threads)
+}

@@ -1,0 +1,73 @@
+package searching
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+// The files of a search.
+const (
+	journalFile = "journal.jsonl"
+	bestFile    = "best.json"
+	reportFile  = "report.json"
+	pageFile    = "report.html"
+	stateDir    = ".search" // what an interrupted search goes on with, besides the journal
+)
+
+// place is the folder of a search, locked.
+type place struct {
+	dir  string
+	lock *os.File
+}
+
+// take makes the folder of a search or takes an earlier one, as the flags allow.
+func take(o *Options) (*place, error) {
+	entries, err := os.ReadDir(o.Out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	for _, e := range entries {
+		switch own := slices.Contains([]string{journalFile, bestFile, reportFile, pageFile, stateDir}, e.Name()); {
+		case !own:
+			return nil, fmt.Errorf("--out %s: %w: %s is not from a search; choose another folder", o.Out, checkpoint.ErrTarget, e.Name())
+		case !o.Resume && !o.Overwrite:
+			return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it, --overwrite replaces it)", o.Out, checkpoint.ErrExists)
+		}
+	}
+	p := &place{dir: o.Out}
+	if err := os.MkdirAll(filepath.Join(o.Out, stateDir), 0o777); err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	if p.lock, err = os.OpenFile(filepath.Join(o.Out, stateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	if err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("--out %s: %w", o.Out, shell.ErrBusy), p.lock.Close())
+	}
+	if o.Overwrite && !o.Resume {
+		for _, name := range []string{bestFile, reportFile, pageFile, journalFile, filepath.Join(stateDir, "queue")} {
+			if err := os.RemoveAll(filepath.Join(o.Out, name)); err != nil {
+				return nil, errors.Join(err, p.lock.Close())
+			}
+		}
+	}
+	return p, nil
+}
+
+// path is that of one of its files.
+func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
+
+// release lets others take it; what an interrupted search goes on with stays.
+func (p *place) release() error { return p.lock.Close() }
+
+// clear removes what only an interrupted search needs.
+func (p *place) clear() error { return os.RemoveAll(p.path(stateDir)) }

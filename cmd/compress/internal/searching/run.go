@@ -1,0 +1,224 @@
+package searching
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/prune/fitness"
+)
+
+// Summary is what --json and --report give: the report, which is the same for every run of the same search, and what this run took.
+type Summary struct {
+	*Report
+	Measured     int     `json:"measurements"`    // that came in during this run
+	MeasureSecs  float64 `json:"measure_seconds"` // that they took, wherever they were made
+	SearchSecs   float64 `json:"search_seconds"`
+	PerHour      float64 `json:"candidates_per_hour"`           // candidates that were evaluated in this run, up to the rung that stopped them
+	Parallel     float64 `json:"busy_workers"`                  // measurements under way, on average, during the search
+	Continuation bool    `json:"continued_a_journal,omitempty"` // some of the candidates were taken from the journal
+}
+
+// Run searches.
+func Run(j *shell.Job, paths []string, o Options) (_ any, err error) {
+	if err := o.validate(len(paths)); err != nil {
+		return nil, err
+	}
+	settings, err := o.settings()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := o.search(j.Seed)
+	if err != nil {
+		return nil, err
+	}
+	p, err := take(&o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.release()) }()
+	s := &search{Job: j, o: &o, place: p, opts: opts, grammar: o.grammar()}
+	if err := s.prepare(paths, settings); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	summary, err := s.run()
+	if err = errors.Join(err, s.close()); err != nil {
+		return nil, err
+	}
+	if err := p.clear(); err != nil {
+		return nil, err
+	}
+	return summary, nil
+}
+
+// search is one run of the verb.
+type search struct {
+	*shell.Job
+	o       *Options
+	place   *place
+	opts    gp.Options
+	grammar gp.Grammar
+	models  []Model
+	judge   *fitness.Judge
+	team    *team
+	ladder  *fitness.Ladder
+	watch   *watch
+
+	references int // measurements before the search
+}
+
+// prepare opens the models, gathers what the metrics look at, and starts the queue.
+func (s *search) prepare(paths []string, settings []fitness.Setting) error {
+	dev, err := s.Device()
+	if err != nil {
+		return err
+	}
+	threads := dev.Info().Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	slots := s.o.slots(threads)
+	list, models, err := subjects(s.Job, paths, s.o, max(1, threads/max(1, slots)))
+	if err != nil {
+		return err
+	}
+	s.models = models
+	s.Note("measuring what flows through %s", counted(len(list), "model"))
+	fo := fitness.Options{
+		Settings: settings, Symbols: s.grammar.Symbols, Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots), Dir: s.place.path(stateDir),
+	}
+	if s.judge, err = fitness.NewJudge(s.Ctx, list, fo); err != nil {
+		return err
+	}
+	spec := Spec{Judge: s.judge.ID(), Options: fo}
+	for i, l := range list {
+		sub := SubjectSpec{Name: l.Name, Path: models[i].Path, Fingerprint: models[i].Fingerprint}
+		sub.Data[0], sub.Lengths[0] = flat(l.Calib)
+		sub.Data[1], sub.Lengths[1] = flat(l.Search)
+		sub.Data[2], sub.Lengths[2] = flat(l.Select)
+		sub.Data[3], sub.Lengths[3] = flat(l.Test)
+		spec.Subjects = append(spec.Subjects, sub)
+	}
+	if s.team, err = assemble(s.Job, s.o, s.judge, spec, slots); err != nil {
+		return err
+	}
+	s.ladder, err = fitness.NewLadder(s.Ctx, s.judge.ID(), s.team.ask, s.o.ladder())
+	return err
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// fitnessID is what a journal's qualities depend on.
+func (s *search) fitnessID() string {
+	return compress.Version() + " " + shell.Fingerprint(s.judge.ID(), s.o.ladder())
+}
+
+func (s *search) run() (*Summary, error) {
+	o := s.opts
+	o.Probe, o.FitnessID = s.judge.Probe(), s.fitnessID()
+	o.Journal, o.Resume = s.place.path(journalFile), s.o.Resume
+	s.watch, s.references = newWatch(s), s.team.done
+	o.Events = gp.Events{Evaluated: s.watch.evaluated, Generation: s.watch.generation}
+	begin, before := time.Now(), s.team.spent
+	s.watch.start = begin
+	r, err := gp.Search(s.Ctx, s.grammar, s.ladder, o)
+	if err != nil {
+		if cause := context.Cause(s.Ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, err
+	}
+	sum := &Summary{SearchSecs: time.Since(begin).Seconds()}
+	sum.PerHour = float64(s.watch.fresh) / sum.SearchSecs * 3600
+	sum.Parallel, sum.Continuation = (s.team.spent-before)/sum.SearchSecs, s.watch.replayed > 0
+	journal, err := shell.FileHash(s.Ctx, o.Journal)
+	if err != nil {
+		return nil, err
+	}
+	if sum.Report, err = s.earlier(journal); err != nil {
+		return nil, err
+	}
+	if sum.Report == nil {
+		if sum.Report, err = s.finish(r, journal); err != nil {
+			return nil, err
+		}
+	}
+	sum.Measured, sum.MeasureSecs = s.team.done, s.team.spent
+	if err := s.team.withdraw(s.Ctx); err != nil {
+		return nil, err
+	}
+	s.show(sum)
+	return sum, nil
+}
+
+// earlier is the report of a finished search, whose test scores are not taken twice; nil if there is none of this journal.
+func (s *search) earlier(journal string) (*Report, error) {
+	text, err := os.ReadFile(s.place.path(reportFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.place.path(reportFile), err)
+	}
+	if r.JournalHash != journal || r.Options.FitnessID != s.fitnessID() {
+		return nil, nil
+	}
+	s.Note("the search was finished before; its report stays")
+	return r, nil
+}
+
+// finish chooses among the finalists, tests the front, and writes the results; the report comes last.
+func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
+	rep := s.report(r, journal)
+	if err := s.choose(rep, r); err != nil {
+		return nil, err
+	}
+	if err := s.test(rep); err != nil {
+		return nil, err
+	}
+	tree, err := json.MarshalIndent(rep.Winner.Tree, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	var page bytes.Buffer
+	if err := rep.Page().HTML(&page); err != nil {
+		return nil, err
+	}
+	return rep, errors.Join(
+		shell.WriteFile(s.place.path(bestFile), append(tree, '\n')),
+		shell.WriteFile(s.place.path(pageFile), page.Bytes()),
+		shell.WriteFile(s.place.path(reportFile), append(text, '\n')),
+	)
+}
+
+func (s *search) close() error {
+	var faults []error
+	if s.team != nil {
+		faults = append(faults, s.team.close())
+	}
+	if s.judge != nil {
+		faults = append(faults, s.judge.Close())
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/searching"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+func workerCmd(a *shell.App) *cobra.Command {
+	var o searching.WorkerOptions
+	cmd := a.Verb(shell.Verb{
+		Use: "worker --cluster URL", Short: "Do measurements for searches that run elsewhere",
+		Long: "Takes work from a NATS cluster, or from a search that was started with --listen, until it is interrupted. It has to be the same program on the same " +
+			"kind of device, and to have the same models, else it refuses and says why. Data come with the work. A worker may die at any time: what it was at " +
+			"goes to another one, and the result of the search stays the same.",
+		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
+		Args:    cobra.NoArgs,
+		Run:     func(j *shell.Job, _ []string) (any, error) { return searching.Work(j, o) },
+	})
+	f := cmd.Flags()
+	f.StringVar(&o.Cluster, "cluster", "", "address of the cluster: nats://host:port")
+	f.StringArrayVar(&o.Models, "model", nil, "folder of a model, as often as there are models; without it they are looked for where the coordinator has them")
+	f.IntVar(&o.Workers, "workers", 0, "measurements at the same time; 0 is one for each thread")
+	shell.Require(cmd, "cluster")
+	return cmd
+}
