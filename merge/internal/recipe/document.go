@@ -392,3 +392,8 @@ func cycle(docs []*Document, placed map[*Document]bool) error {
 	}
 	return r.Err()
 }
+
+// Reader gives a reader that notes faults of the document found later, with their places in the file.
+func (d *Document) Reader() *strict.Reader {
+	return d.source.NewReader()
+}
