@@ -15,9 +15,6 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// blockLen is about how many elements one block of rows has.
-const blockLen = 1 << 19
-
 // job is the editing of one tensor in blocks of its stored rows.
 type job struct {
 	w          *writer
@@ -35,7 +32,11 @@ func (w *writer) edit(ctx context.Context, e *edit) (Tensor, error) {
 	if len(e.info.Shape) == 2 {
 		j.rows = int(e.info.Shape[0])
 	}
-	j.step = max(1, blockLen/max(1, j.cols))
+	elements := w.opts.Block
+	if elements <= 0 {
+		elements = 1 << 19
+	}
+	j.step = max(1, elements/max(1, j.cols))
 	if err := j.prepare(ctx); err != nil {
 		return Tensor{}, err
 	}

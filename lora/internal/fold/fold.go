@@ -21,6 +21,8 @@ type Options struct {
 	MaxShardSize int64  // bytes per file; 0: files as in the base
 	Threads      int    // 0: all processors
 	Job          string // fingerprint of base, adapter and options
+	Block        int    // elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns depend on it, by rounding
+	Batch        int64  // bytes that may have to be written again after a crash; 0: 64 MiB
 	// Progress is told how many bytes of the output are there; nil: nobody wants to know.
 	Progress func(name string, done, total int64)
 }
@@ -129,15 +131,16 @@ func (w *writer) layout() lm.FolderPlan {
 	return p
 }
 
-// batch is how many bytes are written between two entries of the journal.
-const batch = 256 << 20
-
 // run writes what is not there yet.
 func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 	if w.folder.Complete() {
 		w.report.Resumed, w.report.Copied = len(w.plan.names), len(tensors)-len(w.plan.names)
 		w.report.Edited, w.report.Bytes = len(w.plan.names), w.total
 		return nil
+	}
+	batch := w.opts.Batch
+	if batch == 0 {
+		batch = 64 << 20
 	}
 	var pending []string
 	var size int64
@@ -150,14 +153,14 @@ func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 		}
 		pending, size = append(pending, info.Name), size+info.Size
 		w.report.Bytes += info.Size
-		if w.opts.Progress != nil {
-			w.opts.Progress("fold", w.report.Bytes, w.total)
-		}
 		if size >= batch {
 			if err := w.folder.Commit(pending); err != nil {
 				return err
 			}
 			pending, size = pending[:0], 0
+		}
+		if w.opts.Progress != nil {
+			w.opts.Progress("fold", w.report.Bytes, w.total)
 		}
 	}
 	if err := w.folder.Commit(pending); err != nil {
