@@ -1,0 +1,223 @@
+package builtin
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// The functions here bring the forms in which data sets are published to one: question (text), choices (list of texts), gold (place
+// of the right one). Documents that have them already stay as they are.
+
+func ready(d *value.Dict) bool {
+	c, _ := d.Get("choices")
+	_, isList := c.([]any)
+	_, hasGold := d.Get("gold")
+	return isList && hasGold
+}
+
+func put(d *value.Dict, question string, choices []any, gold int) error {
+	if gold < 0 || gold >= len(choices) {
+		return fmt.Errorf("%w: no choice is the right one", ErrDocument)
+	}
+	d.Set("question", question)
+	d.Set("choices", choices)
+	d.Set("gold", int64(gold))
+	return nil
+}
+
+// arc reads ARC and CommonsenseQA: {question, choices: {text, label}, answerKey}, or {question: {stem, choices: [{text, label}]},
+// answerKey}.
+func arc(d *value.Dict) error { return labelled(d, "question") }
+
+// openbook reads OpenBookQA, whose question has another name.
+func openbook(d *value.Dict) error {
+	if _, ok := d.Get("question_stem"); ok {
+		return labelled(d, "question_stem")
+	}
+	return labelled(d, "question")
+}
+
+func labelled(d *value.Dict, key string) error {
+	if ready(d) {
+		return nil
+	}
+	from := d
+	v, _ := d.Get(key)
+	if inner, ok := v.(*value.Dict); ok {
+		from, key = inner, "stem"
+	}
+	question, err := text(from, key)
+	if err != nil {
+		return err
+	}
+	choices, labels, err := choicesOf(from)
+	if err != nil {
+		return err
+	}
+	answer, err := text(d, "answerKey")
+	if err != nil {
+		return err
+	}
+	gold := -1
+	for i, l := range labels {
+		if value.Str(l) == value.Strip(answer) {
+			gold = i
+		}
+	}
+	return put(d, question, choices, gold)
+}
+
+// choicesOf reads {text: [], label: []} or [{text, label}].
+func choicesOf(d *value.Dict) (texts, labels []any, err error) {
+	v, _ := d.Get("choices")
+	switch v := v.(type) {
+	case *value.Dict:
+		t, _ := v.Get("text")
+		l, _ := v.Get("label")
+		texts, _ = t.([]any)
+		labels, _ = l.([]any)
+	case []any:
+		for _, c := range v {
+			if c, ok := c.(*value.Dict); ok {
+				t, _ := c.Get("text")
+				l, _ := c.Get("label")
+				texts, labels = append(texts, t), append(labels, l)
+			}
+		}
+	}
+	if len(texts) == 0 || len(texts) != len(labels) {
+		return nil, nil, fmt.Errorf("%w: choices have no texts and labels", ErrDocument)
+	}
+	return texts, labels, nil
+}
+
+// boolq reads {question, passage, answer: bool}.
+func boolq(d *value.Dict) error {
+	v, ok := d.Get("answer")
+	if !ok {
+		v, ok = d.Get("label")
+	}
+	gold, isInt := value.Int(v)
+	if !ok || !isInt {
+		return fmt.Errorf("%w: answer is %s, want true or false", ErrDocument, value.Repr(v))
+	}
+	d.Set("gold", int64(gold))
+	return nil
+}
+
+// mmlu reads {question, choices, answer}, {question, choice0 … choice3, answer} and {question, A … D, answer}; the answer is a place
+// or a letter.
+func mmlu(d *value.Dict) error {
+	if ready(d) {
+		return nil
+	}
+	question, err := text(d, "question")
+	if err != nil {
+		return err
+	}
+	v, _ := d.Get("choices")
+	choices, ok := v.([]any)
+	for i := 0; !ok && i < 4; i++ {
+		c, has := d.Get("choice" + strconv.Itoa(i))
+		if !has {
+			c, _ = d.Get(string(rune('A' + i)))
+		}
+		choices = append(choices, value.Str(c))
+	}
+	v, _ = d.Get("answer")
+	gold, isInt := value.Int(v)
+	if s, ok := v.(string); ok && !isInt {
+		gold = strings.Index("ABCD", value.Strip(s))
+	}
+	return put(d, question, choices, gold)
+}
+
+// siqa reads {context, question, answerA, answerB, answerC, label: "1" … "3"}.
+func siqa(d *value.Dict) error {
+	if ready(d) {
+		return nil
+	}
+	question, err := text(d, "question")
+	if err != nil {
+		return err
+	}
+	var choices []any
+	for _, key := range []string{"answerA", "answerB", "answerC"} {
+		s, err := text(d, key)
+		if err != nil {
+			return err
+		}
+		choices = append(choices, s)
+	}
+	v, _ := d.Get("label")
+	n, err := strconv.Atoi(value.Strip(value.Str(v)))
+	if err != nil {
+		return fmt.Errorf("%w: label %s", ErrDocument, value.Repr(v))
+	}
+	return put(d, question, choices, n-1)
+}
+
+// truthful reads the answers of TruthfulQA, {answer: 0 or 1} or {choices, labels}, and leaves the latter.
+func truthful(d *value.Dict) error {
+	for _, key := range []string{"mc1_targets", "mc2_targets"} {
+		v, _ := d.Get(key)
+		targets, ok := v.(*value.Dict)
+		if !ok {
+			return fmt.Errorf("%w: %s is a %s", ErrDocument, key, value.Kind(v))
+		}
+		if _, ok := targets.Get("choices"); ok {
+			continue
+		}
+		var choices, labels []any
+		for _, answer := range targets.Keys() {
+			label, _ := targets.Get(answer)
+			choices, labels = append(choices, answer), append(labels, label)
+		}
+		table := value.NewDict()
+		table.Set("choices", choices)
+		table.Set("labels", labels)
+		d.Set(key, table)
+	}
+	return nil
+}
+
+var brackets = regexp.MustCompile(`\[.*?\]`)
+
+// tidy is what HellaSwag's texts go through.
+func tidy(s string) string {
+	s = strings.ReplaceAll(value.Strip(s), " [title]", ". ")
+	return strings.ReplaceAll(brackets.ReplaceAllString(s, ""), "  ", " ")
+}
+
+// hellaswag makes query, choices and gold of {activity_label, ctx_a, ctx_b, endings, label}.
+func hellaswag(d *value.Dict) error {
+	var parts [3]string
+	for i, key := range []string{"activity_label", "ctx_a", "ctx_b"} {
+		s, err := text(d, key)
+		if err != nil {
+			return err
+		}
+		parts[i] = s
+	}
+	v, _ := d.Get("endings")
+	endings, ok := v.([]any)
+	if !ok {
+		return fmt.Errorf("%w: endings is a %s", ErrDocument, value.Kind(v))
+	}
+	var choices []any
+	for _, e := range endings {
+		choices = append(choices, tidy(value.Str(e)))
+	}
+	label, _ := d.Get("label")
+	gold, err := strconv.Atoi(value.Strip(value.Str(label)))
+	if err != nil {
+		return fmt.Errorf("%w: label %s", ErrDocument, value.Repr(label))
+	}
+	query := tidy(parts[0] + ": " + parts[1] + " " + value.Capitalize(parts[2]))
+	d.Set("query", query)
+	return put(d, query, choices, gold)
+}

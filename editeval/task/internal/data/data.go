@@ -1,0 +1,384 @@
+// Package data reads the documents of tasks from files.
+//
+//	.jsonl .ndjson   one JSON object a line; blank lines are skipped
+//	.json            a list of objects, an object that holds such a list under a field, or objects one after another
+//	.csv .tsv        a header line, then records; columns of whole numbers, numbers or True/False alone are read as such
+//	.parquet         columns of any nesting of lists and groups (see package parquet)
+//	.txt             one text a line, in the column text
+//	.lst             one value a line, which becomes the column label of the records of the file before
+//
+// A name may be a pattern; its files are read in the order of their names. Where records differ in their keys, missing ones are None.
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/modelcompress/compress/editeval/task/internal/parquet"
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// The ways in which a data file can be wrong.
+var (
+	ErrNotFound = errors.New("no such data file")
+	ErrRecord   = errors.New("bad record")
+	ErrFormat   = errors.New("unknown format")
+	ErrLimit    = errors.New("beyond a limit")
+)
+
+const (
+	maxLine    = 64 << 20
+	maxRecords = 20_000_000
+)
+
+// Source says where the documents of a split are.
+type Source struct {
+	Files  []string // names or patterns
+	Format string   // json, csv, tsv, parquet or text; "" to tell by the name
+	Field  string   // of a JSON object
+	Bases  []string // folders that names are relative to, in the order in which they are tried
+}
+
+// Load reads all documents.
+func (s Source) Load() ([]*value.Dict, error) {
+	var docs []*value.Dict
+	last := 0 // records before the latest file
+	for _, name := range s.Files {
+		files, err := s.find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if filepath.Ext(file) == ".lst" {
+				if err := addLabels(file, docs[last:]); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			some, err := s.read(file)
+			if err != nil {
+				return nil, err
+			}
+			last = len(docs)
+			docs = append(docs, some...)
+		}
+	}
+	if len(docs) == 0 {
+		return nil, fmt.Errorf("%s: no records: %w", strings.Join(s.Files, ", "), ErrRecord)
+	}
+	unify(docs)
+	return docs, nil
+}
+
+// find looks for a name in the folders.
+func (s Source) find(name string) ([]string, error) {
+	var tried []string
+	for _, base := range s.Bases {
+		p := name
+		if !filepath.IsAbs(name) {
+			p = filepath.Join(base, filepath.FromSlash(name))
+		}
+		if files, err := filepath.Glob(p); err == nil && len(files) > 0 {
+			slices.Sort(files)
+			return files, nil
+		}
+		if !slices.Contains(tried, p) {
+			tried = append(tried, p)
+		}
+	}
+	return nil, fmt.Errorf("%s: %w; looked for %s (HINT: give the folder of the data by --data)", name, ErrNotFound, strings.Join(tried, ", "))
+}
+
+// read reads one file.
+func (s Source) read(file string) ([]*value.Dict, error) {
+	format := s.Format
+	if format == "" {
+		format = strings.TrimPrefix(filepath.Ext(file), ".")
+	}
+	if format == "parquet" {
+		rows, err := parquet.Read(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		return rows, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	switch format {
+	case "jsonl", "ndjson":
+		return readLines(file, f)
+	case "json":
+		return s.readJSON(file, f)
+	case "csv":
+		return readTable(file, f, ',')
+	case "tsv":
+		return readTable(file, f, '\t')
+	case "txt", "text":
+		return readText(file, f)
+	}
+	return nil, fmt.Errorf("%s: %w %q; known: jsonl, json, csv, tsv, parquet, txt", file, ErrFormat, format)
+}
+
+// eachLine calls f with every line and its number, from 1.
+func eachLine(file string, r io.Reader, f func(n int, line []byte) error) error {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 1<<16), maxLine)
+	n := 0
+	for sc.Scan() {
+		n++
+		line := sc.Bytes()
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if !utf8.Valid(line) {
+			return fmt.Errorf("%s:%d: not UTF-8 text: %w", file, n, ErrRecord)
+		}
+		if err := f(n, line); err != nil {
+			return err
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return fmt.Errorf("%s:%d: %w", file, n+1, err)
+	}
+	return nil
+}
+
+func readLines(file string, r io.Reader) ([]*value.Dict, error) {
+	var docs []*value.Dict
+	err := eachLine(file, r, func(n int, line []byte) error {
+		if len(bytes.TrimSpace(line)) == 0 {
+			return nil
+		}
+		v, err := value.ParseJSON(line)
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w: %w", file, n, ErrRecord, err)
+		}
+		d, ok := v.(*value.Dict)
+		if !ok {
+			return fmt.Errorf("%s:%d: a %s, want an object: %w", file, n, value.Kind(v), ErrRecord)
+		}
+		docs = append(docs, d)
+		return tooMany(file, docs)
+	})
+	return docs, err
+}
+
+func tooMany(file string, docs []*value.Dict) error {
+	if len(docs) > maxRecords {
+		return fmt.Errorf("%s: more than %d records: %w", file, maxRecords, ErrLimit)
+	}
+	return nil
+}
+
+// readJSON reads a list of objects, an object with a field, or objects one after another.
+func (s Source) readJSON(file string, r io.Reader) ([]*value.Dict, error) {
+	d := json.NewDecoder(r)
+	d.UseNumber()
+	var docs []*value.Dict
+	for {
+		v, err := value.ReadJSON(d)
+		if errors.Is(err, io.ErrUnexpectedEOF) && !d.More() && len(docs) > 0 {
+			return docs, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: byte %d: %w: %w", file, d.InputOffset(), ErrRecord, err)
+		}
+		if s.Field != "" {
+			if v, err = field(file, v, s.Field); err != nil {
+				return nil, err
+			}
+		}
+		some, err := objects(file, v)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, some...)
+		if err := tooMany(file, docs); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func field(file string, v any, name string) (any, error) {
+	if d, ok := v.(*value.Dict); ok {
+		if inner, ok := d.Get(name); ok {
+			return inner, nil
+		}
+		return nil, fmt.Errorf("%s: no field %q; there are %s: %w", file, name, strings.Join(d.Keys(), ", "), ErrRecord)
+	}
+	return nil, fmt.Errorf("%s: a %s, want an object with the field %q: %w", file, value.Kind(v), name, ErrRecord)
+}
+
+func objects(file string, v any) ([]*value.Dict, error) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	docs := make([]*value.Dict, 0, len(list))
+	for i, x := range list {
+		d, ok := x.(*value.Dict)
+		if !ok {
+			return nil, fmt.Errorf("%s: record %d is a %s, want an object: %w", file, i, value.Kind(x), ErrRecord)
+		}
+		docs = append(docs, d)
+	}
+	return docs, nil
+}
+
+func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
+	br := bufio.NewReader(r)
+	if b, err := br.Peek(3); err == nil && string(b) == "\ufeff" {
+		br.Discard(3)
+	}
+	c := csv.NewReader(br)
+	c.Comma, c.LazyQuotes = comma, comma == '\t'
+	header, err := c.Read()
+	if err != nil {
+		return nil, fmt.Errorf("%s:1: %w: %w", file, ErrRecord, err)
+	}
+	var rows [][]string
+	for {
+		row, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			line, _ := c.FieldPos(0)
+			var pe *csv.ParseError
+			if errors.As(err, &pe) {
+				line, err = pe.Line, pe.Err
+			}
+			return nil, fmt.Errorf("%s:%d: %w: %w", file, line, ErrRecord, err)
+		}
+		if len(rows) >= maxRecords {
+			return nil, fmt.Errorf("%s: more than %d records: %w", file, maxRecords, ErrLimit)
+		}
+		rows = append(rows, row)
+	}
+	docs := make([]*value.Dict, len(rows))
+	for i := range docs {
+		docs[i] = value.NewDict()
+	}
+	for j, name := range header {
+		convert := columnType(rows, j)
+		for i, row := range rows {
+			docs[i].Set(name, convert(row[j]))
+		}
+	}
+	return docs, nil
+}
+
+// columnType finds the type that all cells of a column have. Empty cells are None in columns of numbers.
+func columnType(rows [][]string, j int) func(s string) any {
+	types := []func(s string) (any, bool){
+		func(s string) (any, bool) {
+			n, err := strconv.ParseInt(s, 10, 64)
+			return n, err == nil
+		},
+		func(s string) (any, bool) {
+			f, err := strconv.ParseFloat(s, 64)
+			return f, err == nil && strings.ContainsAny(s, "0123456789")
+		},
+		func(s string) (any, bool) { return s == "True" || s == "true", slices.Contains(truths, s) },
+	}
+	for _, parse := range types {
+		fits, filled := true, 0
+		for _, row := range rows {
+			if row[j] == "" {
+				continue
+			}
+			filled++
+			if _, ok := parse(row[j]); !ok {
+				fits = false
+				break
+			}
+		}
+		if fits && filled > 0 {
+			return func(s string) any {
+				if s == "" {
+					return nil
+				}
+				v, _ := parse(s)
+				return v
+			}
+		}
+	}
+	return func(s string) any { return s }
+}
+
+var truths = []string{"True", "true", "False", "false"}
+
+func readText(file string, r io.Reader) ([]*value.Dict, error) {
+	var docs []*value.Dict
+	err := eachLine(file, r, func(_ int, line []byte) error {
+		d := value.NewDict()
+		d.Set("text", strings.TrimSuffix(string(line), "\r"))
+		docs = append(docs, d)
+		return tooMany(file, docs)
+	})
+	return docs, err
+}
+
+// addLabels reads values that belong to records.
+func addLabels(file string, docs []*value.Dict) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var labels []any
+	err = eachLine(file, f, func(_ int, line []byte) error {
+		s := strings.TrimSpace(string(line))
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+			labels = append(labels, n)
+			return nil
+		}
+		labels = append(labels, s)
+		return nil
+	})
+	if err == nil && len(labels) != len(docs) {
+		err = fmt.Errorf("%s: %d labels for %d records: %w", file, len(labels), len(docs), ErrRecord)
+	}
+	for i := 0; err == nil && i < len(docs); i++ {
+		docs[i].Set("label", labels[i])
+	}
+	return err
+}
+
+// unify gives every record the keys of all.
+func unify(docs []*value.Dict) {
+	known := map[string]bool{}
+	var keys []string
+	for _, d := range docs {
+		for _, k := range d.Keys() {
+			if !known[k] {
+				known[k] = true
+				keys = append(keys, k)
+			}
+		}
+	}
+	for _, d := range docs {
+		if d.Len() == len(keys) {
+			continue
+		}
+		for _, k := range keys {
+			if _, ok := d.Get(k); !ok {
+				d.Set(k, nil)
+			}
+		}
+	}
+}

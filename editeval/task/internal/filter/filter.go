@@ -1,0 +1,261 @@
+// Package filter has the steps that turn generated texts into answers: lm-evaluation-harness' filters.
+//
+// Patterns are written for Python's re and translated to Go's regexp: \s, \d and \w stand for the characters of Unicode, a $ at the
+// end also matches before a last line end, and a look-behind of fixed text at the beginning and a look-ahead of plain text or single
+// characters at the end are emulated. Other look-arounds and back-references are refused.
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// The ways in which a chain can be wrong.
+var (
+	ErrUnknown  = errors.New("unknown filter")
+	ErrArgument = errors.New("bad argument of a filter")
+)
+
+// Chain is a chain of filters for one document at a time.
+type Chain struct {
+	Name  string
+	steps []step
+}
+
+// step changes the responses to a document; what is no text may come out of map and take_first.
+type step func(responses []any) ([]any, error)
+
+// maker makes a step of its arguments.
+type maker func(args *arguments) step
+
+// table lists the filters.
+var table = map[string]maker{
+	"lowercase":         func(*arguments) step { return each(strings.ToLower) },
+	"majority_vote":     func(*arguments) step { return majority },
+	"map":               mapping,
+	"regex":             regex,
+	"remove_whitespace": func(*arguments) step { return each(value.Strip) },
+	"take_first":        func(*arguments) step { return takeFirst },
+	"take_first_k":      takeFirstK,
+	"uppercase":         func(*arguments) step { return each(strings.ToUpper) },
+}
+
+// NewChain starts a chain.
+func NewChain(name string) *Chain { return &Chain{Name: name} }
+
+// Add appends a filter with its arguments; the key function is passed over.
+func (c *Chain) Add(name string, args *value.Dict) error {
+	m, ok := table[name]
+	if !ok {
+		return fmt.Errorf("%w %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
+	}
+	a := &arguments{dict: args, used: map[string]bool{"function": true}}
+	s := m(a)
+	if a.err == nil {
+		for _, k := range args.Keys() {
+			if !a.used[k] {
+				a.err = fmt.Errorf("%w: %q", ErrArgument, k)
+			}
+		}
+	}
+	c.steps = append(c.steps, s)
+	if a.err != nil {
+		return fmt.Errorf("filter %s: %w", name, a.err)
+	}
+	return nil
+}
+
+// Apply runs the chain over the responses to a document. What is left is one answer, or a list of them without take_first.
+func (c *Chain) Apply(responses []string) (any, error) {
+	list := make([]any, len(responses))
+	for i, r := range responses {
+		list[i] = r
+	}
+	for _, s := range c.steps {
+		if len(list) == 1 {
+			if inner, ok := list[0].(taken); ok { // what follows a take_first
+				list = inner.again()
+			}
+		}
+		var err error
+		if list, err = s(list); err != nil {
+			return nil, err
+		}
+	}
+	if len(list) == 1 {
+		if t, ok := list[0].(taken); ok {
+			return t.v, nil
+		}
+	}
+	return list, nil
+}
+
+// taken is what take_first has left: the answer itself.
+type taken struct{ v any }
+
+func (t taken) again() []any {
+	if l, ok := t.v.([]any); ok {
+		return l
+	}
+	return []any{t.v}
+}
+
+// arguments are those of a filter.
+type arguments struct {
+	dict *value.Dict
+	used map[string]bool
+	err  error
+}
+
+func (a *arguments) get(key string) any {
+	a.used[key] = true
+	v, _ := a.dict.Get(key)
+	return v
+}
+
+func (a *arguments) fail(format string, args ...any) {
+	if a.err == nil {
+		a.err = fmt.Errorf("%w: %s", ErrArgument, fmt.Sprintf(format, args...))
+	}
+}
+
+func (a *arguments) text(key, without string) string {
+	switch v := a.get(key).(type) {
+	case nil:
+		return without
+	case string:
+		return v
+	default:
+		a.fail("%s is a %s, want text", key, value.Kind(v))
+	}
+	return without
+}
+
+func (a *arguments) int(key string, without int) int {
+	v := a.get(key)
+	if v == nil {
+		return without
+	}
+	n, ok := v.(int64)
+	if !ok {
+		a.fail("%s is a %s, want a whole number", key, value.Kind(v))
+	}
+	return int(n)
+}
+
+// each changes every text; what is none becomes "".
+func each(f func(s string) string) step {
+	return func(responses []any) ([]any, error) {
+		out := make([]any, len(responses))
+		for i, r := range responses {
+			s, _ := r.(string)
+			out[i] = f(s)
+		}
+		return out, nil
+	}
+}
+
+func takeFirst(responses []any) ([]any, error) {
+	if len(responses) == 0 {
+		return nil, fmt.Errorf("%w: nothing to take", ErrArgument)
+	}
+	return []any{taken{responses[0]}}, nil
+}
+
+func takeFirstK(a *arguments) step {
+	k := a.int("k", 0)
+	if k < 1 {
+		a.fail("k is %d, want 1 or more", k)
+	}
+	return func(responses []any) ([]any, error) {
+		if len(responses) < k {
+			return nil, fmt.Errorf("%w: %d responses, fewer than the %d to take (HINT: repeats)", ErrArgument, len(responses), k)
+		}
+		return responses[:k], nil
+	}
+}
+
+// majority keeps the response that is there most often, of equal ones the first.
+func majority(responses []any) ([]any, error) {
+	best, most := 0, 0
+	for i, r := range responses {
+		n := 0
+		for _, s := range responses {
+			if value.Equal(r, s) {
+				n++
+			}
+		}
+		if n > most {
+			best, most = i, n
+		}
+	}
+	return responses[best : best+1], nil
+}
+
+func mapping(a *arguments) step {
+	table, ok := a.get("mapping_dict").(*value.Dict)
+	if !ok {
+		a.fail("mapping_dict is no dictionary")
+		table = value.NewDict()
+	}
+	without := a.get("default_value")
+	return func(responses []any) ([]any, error) {
+		out := make([]any, len(responses))
+		for i, r := range responses {
+			out[i] = without
+			if v, ok := table.Get(value.Str(r)); ok {
+				out[i] = v
+			}
+		}
+		return out, nil
+	}
+}
+
+// regex takes what a pattern matches: all of its groups, or the whole; the match that group_select says, counted from the end if
+// negative.
+func regex(a *arguments) step {
+	source, pick, fallback := a.text("regex_pattern", `#### (\-?[0-9\.\,]+)`), a.int("group_select", 0), a.text("fallback", "[invalid]")
+	p, err := Compile(source)
+	if err != nil {
+		a.fail("%v", err)
+		return nil
+	}
+	return func(responses []any) ([]any, error) {
+		out := make([]any, len(responses))
+		for i, r := range responses {
+			s, _ := r.(string)
+			all := p.FindAll(s)
+			at := pick
+			if at < 0 {
+				at += len(all)
+			}
+			switch {
+			case len(all) == 0:
+				out[i] = fallback
+			case at < 0 || at >= len(all):
+				return nil, fmt.Errorf("%w: group_select %d of %d matches", ErrArgument, pick, len(all))
+			default:
+				out[i] = first(all[at], p.Groups(), fallback)
+			}
+		}
+		return out, nil
+	}
+}
+
+// first is what a match stands for: its only group, or the first of several that holds something.
+func first(match []string, groups int, fallback string) string {
+	if groups < 2 {
+		return value.Strip(match[0])
+	}
+	for _, g := range match {
+		if g != "" {
+			return value.Strip(g)
+		}
+	}
+	return fallback
+}

@@ -1,0 +1,272 @@
+// Package metric has the figures of a task: what each document contributes, how contributions are aggregated, and how far the result
+// can be trusted. Conventions and random draws are those of lm-evaluation-harness, so that figures agree to the last digits.
+package metric
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modelcompress/compress/internal/canon"
+)
+
+// ErrUnknown: no metric or aggregation has the name.
+var ErrUnknown = errors.New("unknown metric")
+
+// Item is what a document contributes: a number X; with a weight N where totals are divided; Gold and Pred of classifications; or Gold
+// and the probabilities Probs of all classes.
+type Item struct {
+	X, N       float64
+	Gold, Pred int
+	Probs      []float64
+}
+
+// Aggregation makes one figure of the items of all documents.
+type Aggregation struct {
+	Name string
+	Of   func(items []Item) float64
+	err  kind // how its standard error is found
+}
+
+// kind of a standard error.
+type kind uint8
+
+const (
+	none kind = iota
+	closed
+	bootstrapped
+)
+
+// aggregations lists them.
+var aggregations = map[string]Aggregation{
+	"brier_score":         {"brier_score", brier, none},
+	"bits_per_byte":       {"bits_per_byte", func(items []Item) float64 { return -weighted(items) / math.Ln2 }, none},
+	"f1":                  {"f1", f1, bootstrapped},
+	"matthews_corrcoef":   {"matthews_corrcoef", matthews, bootstrapped},
+	"mean":                {"mean", mean, closed},
+	"median":              {"median", median, bootstrapped},
+	"nanmean":             {"nanmean", nanMean, bootstrapped},
+	"perplexity":          {"perplexity", func(items []Item) float64 { return math.Exp(-mean(items)) }, bootstrapped},
+	"weighted_perplexity": {"weighted_perplexity", func(items []Item) float64 { return math.Exp(-weighted(items)) }, none},
+}
+
+// Metric is what the name of a metric stands for.
+type Metric struct {
+	Aggregation    string
+	HigherIsBetter bool
+}
+
+// metrics lists them with what they are where a task does not say.
+var metrics = map[string]Metric{
+	"acc":             {"mean", true},
+	"acc_bytes":       {"mean", true},
+	"acc_mutual_info": {"mean", true},
+	"acc_norm":        {"mean", true},
+	"bits_per_byte":   {"bits_per_byte", false},
+	"brier_score":     {"brier_score", false},
+	"byte_perplexity": {"weighted_perplexity", false},
+	"exact_match":     {"mean", true},
+	"f1":              {"f1", true},
+	"mcc":             {"matthews_corrcoef", true},
+	"perplexity":      {"perplexity", false},
+	"word_perplexity": {"weighted_perplexity", false},
+}
+
+// Find gives a metric by its name.
+func Find(name string) (Metric, error) {
+	if m, ok := metrics[name]; ok {
+		return m, nil
+	}
+	return Metric{}, fmt.Errorf("%w %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))
+}
+
+// FindAggregation gives an aggregation by its name.
+func FindAggregation(name string) (Aggregation, error) {
+	if a, ok := aggregations[name]; ok {
+		return a, nil
+	}
+	return Aggregation{}, fmt.Errorf("%w: aggregation %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(aggregations)), ", "))
+}
+
+func mean(items []Item) float64 {
+	sum := 0.0
+	for _, x := range items {
+		sum += x.X
+	}
+	return sum / float64(len(items))
+}
+
+func weighted(items []Item) float64 {
+	sum, n := 0.0, 0.0
+	for _, x := range items {
+		sum, n = sum+x.X, n+x.N
+	}
+	return sum / n
+}
+
+func median(items []Item) float64 {
+	xs := make([]float64, len(items))
+	for i, x := range items {
+		xs[i] = x.X
+	}
+	slices.Sort(xs)
+	return xs[len(xs)/2]
+}
+
+func nanMean(items []Item) float64 {
+	kept := slices.DeleteFunc(slices.Clone(items), func(x Item) bool { return math.IsNaN(x.X) })
+	return mean(kept)
+}
+
+// brier is the mean over documents of Σ (p - [class is gold])².
+func brier(items []Item) float64 {
+	total := 0.0
+	for _, x := range items {
+		for c, p := range x.Probs {
+			if c == x.Gold {
+				p--
+			}
+			total += p * p
+		}
+	}
+	return total / float64(len(items))
+}
+
+// counts of a classification into 1 and the rest: true and false positives, false and true negatives.
+func counts(items []Item) (tp, fp, fn, tn float64) {
+	for _, x := range items {
+		switch {
+		case x.Pred == 1 && x.Gold == 1:
+			tp++
+		case x.Pred == 1:
+			fp++
+		case x.Gold == 1:
+			fn++
+		default:
+			tn++
+		}
+	}
+	return tp, fp, fn, tn
+}
+
+// f1 is 2tp/(2tp+fp+fn) of class 1, 0 where nothing is positive.
+func f1(items []Item) float64 {
+	tp, fp, fn, _ := counts(items)
+	if tp+fp+fn == 0 {
+		return 0
+	}
+	return 2 * tp / (2*tp + fp + fn)
+}
+
+// matthews is the correlation of two classifications into any number of classes (Gorodkin, "Comparing two K-category assignments by a
+// K-category correlation coefficient", 2004); 0 where one of them has a single class.
+func matthews(items []Item) float64 {
+	gold, pred := map[int]float64{}, map[int]float64{}
+	right, n := 0.0, float64(len(items))
+	for _, x := range items {
+		gold[x.Gold]++
+		pred[x.Pred]++
+		if x.Gold == x.Pred {
+			right++
+		}
+	}
+	cross, pp, gg := 0.0, 0.0, 0.0
+	for c, p := range pred {
+		cross += p * gold[c]
+		pp += p * p
+	}
+	for _, g := range gold {
+		gg += g * g
+	}
+	below := (n*n - pp) * (n*n - gg)
+	if below == 0 {
+		return 0
+	}
+	return (right*n - cross) / math.Sqrt(below)
+}
+
+// Stderr is the standard error of an aggregation; false where there is none: a single document, no draws, or a figure that the
+// conventions give none for.
+func (a Aggregation) Stderr(items []Item, draws int) (float64, bool) {
+	switch {
+	case draws <= 0 || len(items) < 2:
+		return 0, false
+	case a.err == closed:
+		xs := make([]float64, len(items))
+		for i, x := range items {
+			xs[i] = x.X
+		}
+		return sampleDeviation(xs) / math.Sqrt(float64(len(xs))), true
+	case a.err == bootstrapped:
+		return a.bootstrap(items, draws), true
+	}
+	return 0, false
+}
+
+// sampleDeviation is the standard deviation with n-1 in the denominator.
+func sampleDeviation(xs []float64) float64 {
+	mu := 0.0
+	for _, x := range xs {
+		mu += x
+	}
+	mu /= float64(len(xs))
+	sum := 0.0
+	for _, x := range xs {
+		sum += (x - mu) * (x - mu)
+	}
+	return math.Sqrt(sum / float64(len(xs)-1))
+}
+
+// bootstrapChunk is how many resamples one seed gives.
+const bootstrapChunk = 1000
+
+// bootstrap resamples the items: chunk i of the resamples comes from Python's Random(i).
+func (a Aggregation) bootstrap(items []Item, draws int) float64 {
+	size := min(bootstrapChunk, draws)
+	results := make([]float64, draws/size*size)
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for chunk := range draws / size {
+		g.Go(func() error {
+			rnd, some := canon.NewRandom(uint64(chunk)), make([]Item, len(items))
+			for i := range size {
+				for j := range some {
+					some[j] = items[int(rnd.Float64()*float64(len(items)))]
+				}
+				results[chunk*size+i] = a.Of(some)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // no resample fails
+	return sampleDeviation(results)
+}
+
+// Pooled is the standard error of the mean over all documents of several tasks, from theirs.
+func Pooled(stderrs []float64, sizes []int) float64 {
+	sum, n := 0.0, 0
+	for i, se := range stderrs {
+		sum += float64(sizes[i]-1) * se * se * float64(sizes[i])
+		n += sizes[i]
+	}
+	return math.Sqrt(sum / float64(n-len(sizes)) / float64(n))
+}
+
+// Combined is the mean of the figures of several tasks, weighted by their sizes or not.
+func Combined(values []float64, sizes []int, bySize bool) float64 {
+	sum, n := 0.0, 0.0
+	for i, v := range values {
+		w := 1.0
+		if bySize {
+			w = float64(sizes[i])
+		}
+		sum, n = sum+v*w, n+w
+	}
+	return sum / n
+}

@@ -1,0 +1,162 @@
+package prompt
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/modelcompress/compress/editeval/task/internal/builtin"
+	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/editeval/task/internal/template"
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// field is a compiled doc_to_… entry; nil where there is none.
+type field func(doc *value.Dict) (any, error)
+
+// compile makes a field of an entry: a number or a list stands for itself, a function is looked up, a text is the name of a column or
+// a template.
+func compile(entry any, columns []string) (field, error) {
+	switch e := entry.(type) {
+	case nil:
+		return nil, nil
+	case taskfile.Function:
+		f, err := builtin.FindField(e.Name)
+		return field(f), err
+	case string:
+		if slices.Contains(columns, e) {
+			return func(doc *value.Dict) (any, error) {
+				v, _ := doc.Get(e)
+				return v, nil
+			}, nil
+		}
+		t, err := template.Parse(e)
+		if err != nil {
+			return nil, err
+		}
+		return func(doc *value.Dict) (any, error) { return rendered{t, doc}.value() }, nil
+	case *value.Dict: // of choices: their values count
+		var list []any
+		for _, k := range e.Keys() {
+			v, _ := e.Get(k)
+			list = append(list, v)
+		}
+		return func(*value.Dict) (any, error) { return list, nil }, nil
+	}
+	return func(*value.Dict) (any, error) { return entry, nil }, nil
+}
+
+// rendered is a template for a document.
+type rendered struct {
+	t   *template.Template
+	doc *value.Dict
+}
+
+// templated marks the text of a template, which may stand for a number or a list.
+type templated struct {
+	text string
+	list []any // what the template's only expression gave, where that is a list
+}
+
+func (r rendered) value() (any, error) {
+	if v, single, err := r.t.Eval(r.doc); err != nil {
+		return nil, err
+	} else if single {
+		if l, ok := v.([]any); ok {
+			return templated{list: l}, nil
+		}
+		return templated{text: value.Str(v)}, nil
+	}
+	s, err := r.t.Render(r.doc)
+	return templated{text: s}, err
+}
+
+// text is what the template renders.
+func (t templated) string() string {
+	if t.list != nil {
+		return value.Repr(t.list)
+	}
+	return t.text
+}
+
+// number reads a text of digits as the number that it writes, where choices are numbered.
+func (t templated) number(numbered bool) (any, bool) {
+	if t.list != nil || !numbered || !value.IsDigit(t.text) {
+		return nil, false
+	}
+	n, err := strconv.ParseInt(t.text, 10, 64)
+	return n, err == nil
+}
+
+// question is what doc_to_text gives: a text, or the number of the right one of several contexts.
+func (p *Prompter) question(f field, doc *value.Dict) (any, error) {
+	v, err := f(doc)
+	if err != nil {
+		return nil, fmt.Errorf("doc_to_text: %w", err)
+	}
+	if t, ok := v.(templated); ok {
+		if n, ok := t.number(p.choice != nil); ok {
+			return n, nil
+		}
+		return t.string(), nil
+	}
+	return v, nil
+}
+
+// answer is what doc_to_target gives: a text, the number of a choice, or a list of these.
+func (p *Prompter) answer(f field, doc *value.Dict) (any, error) {
+	v, err := f(doc)
+	if err != nil {
+		return nil, fmt.Errorf("doc_to_target: %w", err)
+	}
+	t, ok := v.(templated)
+	if !ok {
+		return v, nil
+	}
+	if t.list != nil {
+		return t.list, nil
+	}
+	if n, ok := t.number(p.choice != nil); ok {
+		return n, nil
+	}
+	if s := t.text; len(s) >= 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		if v, err := value.ParseLiteral(s); err == nil {
+			return v, nil
+		}
+	}
+	return t.text, nil
+}
+
+// choices is what doc_to_choice gives.
+func choices(f field, doc *value.Dict) ([]string, error) {
+	v, err := f(doc)
+	if err != nil {
+		return nil, fmt.Errorf("doc_to_choice: %w", err)
+	}
+	if t, ok := v.(templated); ok {
+		if v = t.list; t.list == nil {
+			if v, err = value.ParseLiteral(t.text); err != nil {
+				return nil, fmt.Errorf("doc_to_choice: %w", err)
+			}
+		}
+	}
+	list, ok := v.([]any)
+	if !ok || len(list) == 0 {
+		return nil, fmt.Errorf("%w: doc_to_choice gives %s, want a list that is not empty", ErrDocument, clip(value.Repr(v)))
+	}
+	out := make([]string, len(list))
+	for i, x := range list {
+		if out[i] = value.Str(x); out[i] == "" {
+			return nil, fmt.Errorf("%w: choice %d is empty", ErrDocument, i)
+		}
+	}
+	return out, nil
+}
+
+// clip shortens a text for a message.
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}

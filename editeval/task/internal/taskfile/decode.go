@@ -1,0 +1,482 @@
+package taskfile
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// reader takes values out of a dictionary and collects what is wrong.
+type reader struct {
+	doc    *document
+	dict   *value.Dict
+	used   map[string]bool
+	faults *[]error
+}
+
+func (d *document) reader(dict *value.Dict, faults *[]error) *reader {
+	return &reader{doc: d, dict: dict, used: map[string]bool{}, faults: faults}
+}
+
+func (r *reader) fail(key string, err error, format string, args ...any) {
+	*r.faults = append(*r.faults, r.doc.fault(r.dict, key, err, format, args...))
+}
+
+// get takes a value; nil if it is not there.
+func (r *reader) get(key string) any {
+	r.used[key] = true
+	v, _ := r.dict.Get(key)
+	return v
+}
+
+// end complains about keys that nobody took.
+func (r *reader) end() {
+	known := make([]string, 0, len(r.used))
+	for k := range r.used {
+		known = append(known, k)
+	}
+	slices.Sort(known)
+	for _, k := range r.dict.Keys() {
+		if !r.used[k] {
+			r.fail(k, ErrUnknownKey, "%q (HINT: %s)", k, hint(k, known))
+		}
+	}
+}
+
+// hint names the known key that looks most like another, or all of them.
+func hint(key string, known []string) string {
+	best, least := "", 4
+	for _, k := range known {
+		if d := distance(key, k); d < least {
+			best, least = k, d
+		}
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "known: " + strings.Join(known, ", ")
+}
+
+// distance is the number of letters to insert, delete or change.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := last
+			if a[i] != b[j] {
+				d = 1 + min(last, row[j], row[j+1])
+			}
+			last, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}
+
+func (r *reader) text(key, without string) string {
+	switch v := r.get(key).(type) {
+	case nil:
+		return without
+	case string:
+		return v
+	case int64, float64:
+		return value.Str(v)
+	default:
+		r.fail(key, ErrValue, "%s is a %s, want text", key, kindOf(v))
+	}
+	return without
+}
+
+func (r *reader) bool(key string, without bool) bool {
+	switch v := r.get(key).(type) {
+	case nil:
+	case bool:
+		return v
+	default:
+		r.fail(key, ErrValue, "%s is %s, want true or false", key, value.Repr(v))
+	}
+	return without
+}
+
+func (r *reader) int(key string, lo int) *int {
+	v := r.get(key)
+	if v == nil {
+		return nil
+	}
+	n, ok := v.(int64)
+	if !ok || n < int64(lo) || n > 1<<31 {
+		r.fail(key, ErrValue, "%s is %s, want a whole number from %d on", key, value.Repr(v), lo)
+		return nil
+	}
+	i := int(n)
+	return &i
+}
+
+func (r *reader) number(key string) float64 {
+	v := r.get(key)
+	f, ok := value.Number(v)
+	if !ok && v != nil {
+		r.fail(key, ErrValue, "%s is %s, want a number", key, value.Repr(v))
+	}
+	return f
+}
+
+// texts takes a text or a list of them.
+func (r *reader) texts(key string) []string {
+	switch v := r.get(key).(type) {
+	case nil:
+	case string:
+		return []string{v}
+	case []any:
+		out := make([]string, 0, len(v))
+		for _, x := range v {
+			s, ok := x.(string)
+			if !ok {
+				r.fail(key, ErrValue, "%s holds a %s, want texts", key, kindOf(x))
+				return nil
+			}
+			out = append(out, s)
+		}
+		return out
+	default:
+		r.fail(key, ErrValue, "%s is a %s, want a text or a list of texts", key, kindOf(v))
+	}
+	return nil
+}
+
+func (r *reader) ints(key string) []int {
+	v, ok := r.get(key).([]any)
+	if !ok {
+		return nil
+	}
+	out := make([]int, 0, len(v))
+	for _, x := range v {
+		n, ok := x.(int64)
+		if !ok || n < 0 {
+			r.fail(key, ErrValue, "%s holds %s, want row numbers", key, value.Repr(x))
+			return nil
+		}
+		out = append(out, int(n))
+	}
+	return out
+}
+
+func (r *reader) function(key string) *Function {
+	switch v := r.get(key).(type) {
+	case nil:
+	case Function:
+		return &v
+	default:
+		r.fail(key, ErrValue, "%s is a %s, want a !function", key, kindOf(v))
+	}
+	return nil
+}
+
+// field takes what may be a text, a number, a list or a function.
+func (r *reader) field(key string) any {
+	v := r.get(key)
+	if f, ok := v.(float64); ok {
+		r.fail(key, ErrValue, "%s is %g, want a text, a whole number, a list or a !function", key, f)
+		return nil
+	}
+	return v
+}
+
+func kindOf(v any) string {
+	if f, ok := v.(Function); ok {
+		return "!function " + f.Name
+	}
+	return value.Kind(v)
+}
+
+// dicts takes a list of dictionaries.
+func (r *reader) dicts(key string) []*value.Dict {
+	v := r.get(key)
+	if v == nil {
+		return nil
+	}
+	if d, ok := v.(*value.Dict); ok {
+		return []*value.Dict{d}
+	}
+	list, ok := v.([]any)
+	out := make([]*value.Dict, 0, len(list))
+	for _, x := range list {
+		var d *value.Dict
+		if d, ok = x.(*value.Dict); !ok {
+			break
+		}
+		out = append(out, d)
+	}
+	if !ok {
+		r.fail(key, ErrValue, "%s is no list of keys and values", key)
+	}
+	return out
+}
+
+// ignoredKeys change nothing here: the harness reads them for downloads, decontamination and display.
+var ignoredKeys = []string{"dataset_name", "doc_to_decontamination_query", "should_decontaminate", "unsafe_code", "group"}
+
+// task decodes a task.
+func (d *document) task() (*Task, error) {
+	var faults []error
+	r := d.reader(d.root, &faults)
+	t := &Task{
+		Name: r.text("task", ""), Alias: r.text("task_alias", ""), Tags: r.texts("tag"), Path: d.path, Raw: d.root,
+		TrainingSplit: r.text("training_split", ""), ValidationSplit: r.text("validation_split", ""), TestSplit: r.text("test_split", ""),
+		ProcessDocs: r.function("process_docs"), OutputType: r.text("output_type", GenerateUntil),
+		DocToText: r.field("doc_to_text"), DocToTarget: r.field("doc_to_target"), DocToChoice: r.field("doc_to_choice"),
+		ProcessResults: r.function("process_results"), Description: r.field("description"), TargetDelimiter: r.text("target_delimiter", " "),
+		GenPrefix: r.text("gen_prefix", ""), NumFewshot: r.int("num_fewshot", 0), FewshotDelimiter: r.text("fewshot_delimiter", "\n\n"), Repeats: 1,
+	}
+	r.get("include")
+	if n := r.int("repeats", 1); n != nil {
+		t.Repeats = *n
+	}
+	for _, k := range ignoredKeys {
+		if r.get(k) != nil {
+			t.Ignored = append(t.Ignored, k)
+		}
+	}
+	t.Version = d.version(r)
+	t.dataset(r)
+	t.fewshot(d, r, &faults)
+	t.generation(d, r, &faults)
+	t.filters(d, r, &faults)
+	t.metrics(d, r, &faults)
+	t.check(r)
+	r.end()
+	return t, errors.Join(faults...)
+}
+
+// version takes metadata; whatever else is there belongs to its writer.
+func (d *document) version(r *reader) string {
+	switch m := r.get("metadata").(type) {
+	case nil:
+	case *value.Dict:
+		if v, ok := m.Get("version"); ok {
+			return value.Str(v)
+		}
+	default:
+		r.fail("metadata", ErrValue, "metadata is a %s, want keys and values", kindOf(m))
+	}
+	return ""
+}
+
+func (t *Task) check(r *reader) {
+	known := []string{MultipleChoice, LogLikelihood, Rolling, GenerateUntil}
+	if !slices.Contains(known, t.OutputType) {
+		r.fail("output_type", ErrValue, "output_type %q; known: %s", t.OutputType, strings.Join(known, ", "))
+	}
+	for key, missing := range map[string]bool{
+		"task": t.Name == "", "doc_to_target": t.DocToTarget == nil, "doc_to_text": t.DocToText == nil && t.OutputType != Rolling,
+		"doc_to_choice":                  t.DocToChoice == nil && t.OutputType == MultipleChoice,
+		"test_split or validation_split": t.TestSplit == "" && t.ValidationSplit == "",
+	} {
+		if missing {
+			r.fail(key, ErrMissing, "%s", key)
+		}
+	}
+	if strings.ContainsAny(t.Name, "/\\ \t\n") || strings.HasPrefix(t.Name, ".") {
+		r.fail("task", ErrValue, "task %q: a name has no slashes and spaces and does not begin with a dot", t.Name)
+	}
+}
+
+// dataset takes the keys that say where documents are.
+func (t *Task) dataset(r *reader) {
+	path := r.text("dataset_path", "")
+	kwargs, _ := r.get("dataset_kwargs").(*value.Dict)
+	formats := map[string]string{"json": "", "csv": "", "parquet": "parquet", "text": "text"}
+	if format, ok := formats[path]; ok {
+		t.Format = format
+	} else if path != "" {
+		r.fail("dataset_path", ErrUnsupported, "dataset_path %q: data come from local files alone (HINT: dataset_path: json with dataset_kwargs: {data_files: {test: FILE}})", path)
+	}
+	if kwargs == nil {
+		r.fail("dataset_kwargs", ErrMissing, "dataset_kwargs with data_files")
+		return
+	}
+	k := r.doc.reader(kwargs, r.faults)
+	t.Field = k.text("field", "")
+	for _, key := range []string{"trust_remote_code", "split", "delimiter", "sep"} {
+		if v := k.get(key); (key == "delimiter" || key == "sep") && v == "\t" {
+			t.Format = "tsv"
+		}
+	}
+	t.Data = map[string][]string{}
+	switch files := k.get("data_files").(type) {
+	case *value.Dict:
+		f := r.doc.reader(files, r.faults)
+		for _, split := range files.Keys() {
+			t.Data[split] = f.texts(split)
+		}
+	case string, []any:
+		t.Data["train"] = k.texts("data_files")
+	default:
+		r.fail("dataset_kwargs", ErrMissing, "data_files in dataset_kwargs")
+	}
+	k.end()
+	for _, key := range []string{"training_split", "validation_split", "test_split", "fewshot_split"} {
+		if split, ok := r.dict.Get(key); ok && split != nil && t.Data[value.Str(split)] == nil {
+			r.fail(key, ErrValue, "%s %q has no data_files", key, value.Str(split))
+		}
+	}
+}
+
+func (t *Task) fewshot(d *document, r *reader, faults *[]error) {
+	f := Fewshot{
+		Sampler: "default", Split: r.text("fewshot_split", ""), ProcessDocs: t.ProcessDocs, DocToText: t.DocToText, DocToTarget: t.DocToTarget,
+		DocToChoice: t.DocToChoice, GenPrefix: t.GenPrefix, TargetDelimiter: t.TargetDelimiter, FewshotDelimiter: t.FewshotDelimiter,
+	}
+	if dict, ok := r.get("fewshot_config").(*value.Dict); ok {
+		k := d.reader(dict, faults)
+		f.Sampler, f.Split = k.text("sampler", f.Sampler), k.text("split", f.Split)
+		f.Indices = k.ints("fewshot_indices")
+		f.GenPrefix = k.text("gen_prefix", f.GenPrefix)
+		f.TargetDelimiter, f.FewshotDelimiter = k.text("target_delimiter", f.TargetDelimiter), k.text("fewshot_delimiter", f.FewshotDelimiter)
+		if p := k.function("process_docs"); p != nil {
+			f.ProcessDocs = p
+		}
+		for key, to := range map[string]*any{"doc_to_text": &f.DocToText, "doc_to_target": &f.DocToTarget, "doc_to_choice": &f.DocToChoice} {
+			if v := k.field(key); v != nil {
+				*to = v
+			}
+		}
+		if _, f.HasSamples = dict.Get("samples"); f.HasSamples {
+			for _, s := range k.dicts("samples") {
+				f.Samples = append(f.Samples, s)
+			}
+		}
+		if f.Sampler != "default" && f.Sampler != "first_n" {
+			k.fail("sampler", ErrValue, "sampler %q; known: default, first_n", f.Sampler)
+		}
+		k.end()
+	}
+	t.Fewshot = f
+}
+
+func (t *Task) generation(d *document, r *reader, faults *[]error) {
+	g := Generation{Until: []string{t.FewshotDelimiter}}
+	if dict, ok := r.get("generation_kwargs").(*value.Dict); ok {
+		k := d.reader(dict, faults)
+		if until := k.texts("until"); until != nil || dict.Len() == 0 {
+			g.Until = until
+		}
+		g.Sample, g.Temperature = k.bool("do_sample", false), k.number("temperature")
+		for _, key := range []string{"max_gen_toks", "max_new_tokens", "max_tokens"} {
+			if n := k.int(key, 1); n != nil {
+				g.MaxTokens = *n
+			}
+		}
+		if g.Sample && g.Temperature > 0 {
+			k.fail("do_sample", ErrUnsupported, "sampled generation; only greedy generation is reproducible")
+		}
+		k.end()
+	}
+	t.Generation = g
+}
+
+func (t *Task) filters(d *document, r *reader, faults *[]error) {
+	for _, dict := range r.dicts("filter_list") {
+		k := d.reader(dict, faults)
+		f := Filter{Name: k.text("name", "none")}
+		for _, step := range k.dicts("filter") {
+			name, _ := step.Get("function")
+			s, ok := name.(string)
+			if !ok {
+				k.fail("filter", ErrMissing, "function of a filter")
+				continue
+			}
+			f.Steps = append(f.Steps, Step{s, step})
+		}
+		k.end()
+		t.Filters = append(t.Filters, f)
+	}
+}
+
+func (t *Task) metrics(d *document, r *reader, faults *[]error) {
+	for _, dict := range r.dicts("metric_list") {
+		k := d.reader(dict, faults)
+		m := Metric{
+			Name: k.text("metric", ""), Aggregation: k.text("aggregation", ""), IgnoreCase: k.bool("ignore_case", false),
+			IgnorePunct: k.bool("ignore_punctuation", false), IgnoreNumbers: k.bool("ignore_numbers", false), IgnoreRegexes: k.texts("regexes_to_ignore"),
+		}
+		if _, ok := dict.Get("higher_is_better"); ok {
+			b := k.bool("higher_is_better", true)
+			m.HigherIsBetter = &b
+		}
+		if k.bool("hf_evaluate", false) {
+			k.fail("hf_evaluate", ErrUnsupported, "metrics of the evaluate package")
+		}
+		if m.Name == "" {
+			k.fail("metric", ErrMissing, "metric")
+		}
+		k.end()
+		t.Metrics = append(t.Metrics, m)
+	}
+	if len(t.Metrics) == 0 {
+		t.Metrics = defaultMetrics[t.OutputType]
+	}
+}
+
+// defaultMetrics are those of a task that names none.
+var defaultMetrics = map[string][]Metric{
+	MultipleChoice: {{Name: "acc"}, {Name: "acc_norm"}},
+	LogLikelihood:  {{Name: "perplexity"}, {Name: "acc"}},
+	Rolling:        {{Name: "word_perplexity"}, {Name: "byte_perplexity"}, {Name: "bits_per_byte"}},
+	GenerateUntil:  {{Name: "exact_match"}},
+}
+
+// group decodes a group; inline gives the tasks and groups that are written inside of it.
+func (d *document) group(root *value.Dict) (g *Group, inline []*value.Dict, err error) {
+	var faults []error
+	r := d.reader(root, &faults)
+	g = &Group{Name: r.text("group", ""), Alias: r.text("group_alias", ""), Path: d.path, Version: d.version(r)}
+	r.get("include")
+	r.get("tag")
+	members, _ := r.get("task").([]any)
+	if s, ok := r.get("task").(string); ok {
+		members = []any{s}
+	}
+	for _, m := range members {
+		switch m := m.(type) {
+		case string:
+			g.Members = append(g.Members, m)
+		case *value.Dict:
+			name, _ := m.Get("group")
+			if name == nil {
+				name, _ = m.Get("task")
+			}
+			s, ok := name.(string)
+			if !ok {
+				r.fail("task", ErrMissing, "name of a task inside group %q", g.Name)
+				continue
+			}
+			g.Members, inline = append(g.Members, s), append(inline, m)
+		default:
+			r.fail("task", ErrValue, "group %q holds a %s, want names", g.Name, kindOf(m))
+		}
+	}
+	if len(g.Members) == 0 {
+		r.fail("task", ErrMissing, "tasks of group %q", g.Name)
+	}
+	for _, dict := range r.dicts("aggregate_metric_list") {
+		k := d.reader(dict, &faults)
+		a := Aggregate{Metric: k.text("metric", "acc"), WeightBySize: k.bool("weight_by_size", true), Filters: k.texts("filter_list")}
+		if agg := k.text("aggregation", "mean"); agg != "mean" {
+			k.fail("aggregation", ErrUnsupported, "aggregation %q of a group; known: mean", agg)
+		}
+		if len(a.Filters) == 0 {
+			a.Filters = []string{"none"}
+		}
+		k.end()
+		g.Aggregates = append(g.Aggregates, a)
+	}
+	r.end()
+	return g, inline, errors.Join(faults...)
+}

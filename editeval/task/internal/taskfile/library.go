@@ -1,0 +1,264 @@
+package taskfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+const (
+	maxIncludes = 8
+	maxFiles    = 20_000 // of a folder
+)
+
+// Library is a set of definitions.
+type Library struct {
+	Tasks  map[string]*Task
+	Groups map[string]*Group
+	Tags   map[string][]string // names of tasks
+
+	inline []inline
+}
+
+// inline is a task or group that is written inside of a group.
+type inline struct {
+	doc  *document
+	dict *value.Dict
+}
+
+// NewLibrary makes an empty library.
+func NewLibrary() *Library {
+	return &Library{Tasks: map[string]*Task{}, Groups: map[string]*Group{}, Tags: map[string][]string{}}
+}
+
+// Reader reads a file by its path; paths of included files are made from those of the files that include them.
+type Reader func(path string) ([]byte, error)
+
+// Add reads a definition. With skip, a file that defines neither a task nor a group, but is there to be included, is passed over.
+func (l *Library) Add(read Reader, file string, skip bool) error {
+	doc, err := load(read, file, 0)
+	if err != nil {
+		return err
+	}
+	_, isGroup := doc.root.Get("group")
+	members, _ := doc.root.Get("task")
+	if _, isList := members.([]any); isList && isGroup {
+		return l.addGroup(doc, doc.root)
+	}
+	if _, isText := members.(string); !isText && skip {
+		return nil
+	}
+	if _, isText := members.(string); !isText && members != nil {
+		return fmt.Errorf("%s: a list of tasks without a group: %w", file, ErrMissing)
+	}
+	return l.addTask(doc)
+}
+
+func (l *Library) addTask(doc *document) error {
+	t, err := doc.task()
+	if err != nil {
+		return err
+	}
+	if other, ok := l.Tasks[t.Name]; ok {
+		return fmt.Errorf("%s: task %q is defined in %s too: %w", t.Path, t.Name, other.Path, ErrDuplicate)
+	}
+	if other, ok := l.Groups[t.Name]; ok {
+		return fmt.Errorf("%s: %q is a group in %s: %w", t.Path, t.Name, other.Path, ErrDuplicate)
+	}
+	l.Tasks[t.Name] = t
+	for _, tag := range t.Tags {
+		l.Tags[tag] = append(l.Tags[tag], t.Name)
+	}
+	return nil
+}
+
+func (l *Library) addGroup(doc *document, root *value.Dict) error {
+	g, inside, err := doc.group(root)
+	if err != nil {
+		return err
+	}
+	if other, ok := l.Groups[g.Name]; ok {
+		return fmt.Errorf("%s: group %q is defined in %s too: %w", g.Path, g.Name, other.Path, ErrDuplicate)
+	}
+	if other, ok := l.Tasks[g.Name]; ok {
+		return fmt.Errorf("%s: %q is a task in %s: %w", g.Path, g.Name, other.Path, ErrDuplicate)
+	}
+	l.Groups[g.Name] = g
+	for _, dict := range inside {
+		l.inline = append(l.inline, inline{doc, dict})
+	}
+	return nil
+}
+
+// Resolve adds what is written inside of groups, once all files have been read: a task of another file with some keys changed, or a
+// whole definition.
+func (l *Library) Resolve() error {
+	for len(l.inline) > 0 {
+		next := l.inline[0]
+		l.inline = l.inline[1:]
+		if _, ok := next.dict.Get("group"); ok {
+			if err := l.addGroup(next.doc, next.dict); err != nil {
+				return err
+			}
+			continue
+		}
+		name, _ := next.dict.Get("task")
+		doc := &document{path: next.doc.path, root: next.dict, lines: next.doc.lines}
+		if base, ok := l.Tasks[value.Str(name)]; ok {
+			doc.root = merge(doc, base.Raw, next.dict)
+			delete(l.Tasks, base.Name)
+			for _, tag := range base.Tags {
+				l.Tags[tag] = slices.DeleteFunc(l.Tags[tag], func(s string) bool { return s == base.Name })
+			}
+		}
+		if err := l.addTask(doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill adds the definitions of another library that this one lacks.
+func (l *Library) Fill(other *Library) {
+	for name, t := range other.Tasks {
+		if _, ok := l.Tasks[name]; !ok && l.Groups[name] == nil {
+			l.Tasks[name] = t
+			for _, tag := range t.Tags {
+				l.Tags[tag] = append(l.Tags[tag], name)
+			}
+		}
+	}
+	for name, g := range other.Groups {
+		if _, ok := l.Groups[name]; !ok && l.Tasks[name] == nil {
+			l.Groups[name] = g
+		}
+	}
+}
+
+// Find gives the tasks of a name (of a task, a group or a tag, or a pattern of such names) in a fixed order.
+func (l *Library) Find(name string) ([]string, error) {
+	if strings.ContainsAny(name, "*?[") {
+		var out []string
+		for _, n := range l.Names() {
+			if ok, err := path.Match(name, n); err != nil {
+				return nil, fmt.Errorf("pattern %q: %w", name, err)
+			} else if ok {
+				out = append(out, n)
+			}
+		}
+		if len(out) == 0 {
+			return nil, fmt.Errorf("%w: nothing matches %q", ErrUnknownTask, name)
+		}
+		return out, nil
+	}
+	if l.Tasks[name] != nil || l.Groups[name] != nil || len(l.Tags[name]) > 0 {
+		return []string{name}, nil
+	}
+	return nil, fmt.Errorf("%w: %q (HINT: %s; compress eval tasks list shows all)", ErrUnknownTask, name, hint(name, l.Names()))
+}
+
+// Names lists tasks, groups and tags.
+func (l *Library) Names() []string {
+	names := slices.Concat(slices.Collect(maps.Keys(l.Tasks)), slices.Collect(maps.Keys(l.Groups)), slices.Collect(maps.Keys(l.Tags)))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Members lists the tasks under a name, in order, and the groups among them, the outer ones first.
+func (l *Library) Members(name string) (tasks, groups []string, err error) {
+	return l.members(name, nil)
+}
+
+func (l *Library) members(name string, above []string) (tasks, groups []string, err error) {
+	if slices.Contains(above, name) || len(above) > maxDepth {
+		return nil, nil, fmt.Errorf("group %q: %w", name, ErrCycle)
+	}
+	if l.Tasks[name] != nil {
+		return []string{name}, nil, nil
+	}
+	inside := slices.Sorted(slices.Values(l.Tags[name]))
+	if g := l.Groups[name]; g != nil {
+		groups, inside = append(groups, name), g.Members
+	} else if len(inside) == 0 {
+		return nil, nil, fmt.Errorf("%w: %q", ErrUnknownTask, name)
+	}
+	for _, m := range inside {
+		t, g, err := l.members(m, append(above, name))
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		tasks, groups = append(tasks, t...), append(groups, g...)
+	}
+	return tasks, groups, nil
+}
+
+// load reads a file and what it includes.
+func load(read Reader, file string, depth int) (*document, error) {
+	if depth > maxIncludes {
+		return nil, fmt.Errorf("%s: more than %d files include each other: %w", file, maxIncludes, ErrCycle)
+	}
+	text, err := read(file)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := parseYAML(file, text)
+	if err != nil {
+		return nil, err
+	}
+	name, ok := doc.root.Get("include")
+	if !ok {
+		return doc, nil
+	}
+	s, ok := name.(string)
+	if !ok || s == "" || path.IsAbs(s) {
+		return nil, doc.fault(doc.root, "include", ErrValue, "include %s, want the path of a file beside this one", value.Repr(name))
+	}
+	base, err := load(read, path.Join(path.Dir(file), s), depth+1)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, doc.fault(doc.root, "include", err, "include %s", s)
+		}
+		return nil, err
+	}
+	maps.Copy(doc.lines, base.lines)
+	doc.root = merge(doc, base.root, doc.root)
+	return doc, nil
+}
+
+// merge makes a dictionary of another one with the keys of a third changed.
+func merge(doc *document, base, over *value.Dict) *value.Dict {
+	out, lines := value.NewDict(), map[string]int{}
+	for _, from := range []*value.Dict{base, over} {
+		for _, k := range from.Keys() {
+			v, _ := from.Get(k)
+			out.Set(k, v)
+		}
+	}
+	maps.Copy(lines, doc.lines[over])
+	doc.lines[out] = lines
+	return out
+}
+
+// Folder lists the definition files under a folder; files that define nothing by themselves are among them.
+func Folder(fsys fs.FS) ([]string, error) {
+	var files []string
+	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.Type().IsRegular() && (strings.HasSuffix(p, ".yaml") || strings.HasSuffix(p, ".yml")) {
+			files = append(files, p)
+		}
+		if len(files) > maxFiles {
+			return fmt.Errorf("more than %d task files: %w", maxFiles, ErrLimit)
+		}
+		return nil
+	})
+	return files, err
+}

@@ -1,0 +1,419 @@
+package template
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// parser reads an expression.
+type parser struct {
+	tokens []token
+	at     int
+	depth  int
+}
+
+// wholeExpr reads tokens that are one expression.
+func wholeExpr(tokens []token) (expr, error) { return (&parser{tokens: tokens}).whole() }
+
+func (p *parser) whole() (expr, error) {
+	x, err := p.expr()
+	if err != nil {
+		return nil, err
+	}
+	return x, p.done()
+}
+
+func (p *parser) done() error {
+	if p.at < len(p.tokens) {
+		return p.fault()
+	}
+	return nil
+}
+
+func (p *parser) fault() error {
+	var b strings.Builder
+	for i, t := range p.tokens {
+		if i == p.at {
+			b.WriteString(" <here>")
+		}
+		b.WriteString(" " + t.text)
+	}
+	return fmt.Errorf("%w in%.200s", ErrSyntax, b.String())
+}
+
+func (p *parser) peek() token {
+	if p.at < len(p.tokens) {
+		return p.tokens[p.at]
+	}
+	return token{kind: end}
+}
+
+func (p *parser) symbol(s string) bool { return p.take(symbol, s) }
+func (p *parser) word(s string) bool   { return p.take(word, s) }
+
+func (p *parser) take(k kind, s string) bool {
+	if t := p.peek(); t.kind == k && t.text == s {
+		p.at++
+		return true
+	}
+	return false
+}
+
+// names reads a, b, …
+func (p *parser) names() ([]string, error) {
+	var names []string
+	for {
+		t := p.peek()
+		if t.kind != word {
+			return nil, p.fault()
+		}
+		p.at++
+		names = append(names, t.text)
+		if !p.symbol(",") {
+			return names, nil
+		}
+	}
+}
+
+// expr reads x, or x if test else y.
+func (p *parser) expr() (expr, error) {
+	if p.depth++; p.depth > maxNest {
+		return nil, fmt.Errorf("%w: expressions nested more than %d deep", ErrCost, maxNest)
+	}
+	defer func() { p.depth-- }()
+	x, err := p.either()
+	if err != nil || !p.word("if") {
+		return x, err
+	}
+	test, err := p.either()
+	if err != nil {
+		return nil, err
+	}
+	c := choice{test: test, yes: x}
+	if p.word("else") {
+		c.no, err = p.expr()
+	}
+	return c, err
+}
+
+func (p *parser) either() (expr, error) { return p.logic("or", p.both) }
+func (p *parser) both() (expr, error)   { return p.logic("and", p.not) }
+
+func (p *parser) logic(op string, next func() (expr, error)) (expr, error) {
+	x, err := next()
+	for err == nil && p.word(op) {
+		var y expr
+		y, err = next()
+		x = logic{op == "or", x, y}
+	}
+	return x, err
+}
+
+func (p *parser) not() (expr, error) {
+	negated := false
+	for p.word("not") {
+		negated = !negated
+	}
+	x, err := p.comparison()
+	if err != nil || !negated {
+		return x, err
+	}
+	return not{x}, nil
+}
+
+// comparison reads a chain of comparisons.
+func (p *parser) comparison() (expr, error) {
+	x, err := p.sum()
+	if err != nil {
+		return nil, err
+	}
+	c := compare{first: x}
+	for {
+		op := p.comparator()
+		if op == "" {
+			break
+		}
+		y, err := p.sum()
+		if err != nil {
+			return nil, err
+		}
+		c.ops, c.rest = append(c.ops, op), append(c.rest, y)
+	}
+	if len(c.ops) == 0 {
+		return x, nil
+	}
+	return c, nil
+}
+
+func (p *parser) comparator() string {
+	for _, op := range []string{"==", "!=", "<=", ">=", "<", ">"} {
+		if p.symbol(op) {
+			return op
+		}
+	}
+	if p.word("in") {
+		return "in"
+	}
+	if p.peek().text == "not" && p.at+1 < len(p.tokens) && p.tokens[p.at+1] == (token{word, "in"}) {
+		p.at += 2
+		return "not in"
+	}
+	return ""
+}
+
+func (p *parser) sum() (expr, error)     { return p.chain(p.join, "+", "-") }
+func (p *parser) join() (expr, error)    { return p.chain(p.product, "~") }
+func (p *parser) product() (expr, error) { return p.chain(p.unary, "*", "/", "//", "%") }
+
+func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
+	x, err := next()
+	for err == nil {
+		op := ""
+		for _, o := range ops {
+			if op == "" && p.symbol(o) {
+				op = o
+			}
+		}
+		if op == "" {
+			break
+		}
+		var y expr
+		y, err = next()
+		x = arith{op, x, y}
+	}
+	return x, err
+}
+
+func (p *parser) unary() (expr, error) {
+	if p.symbol("-") {
+		if p.depth++; p.depth > maxNest {
+			return nil, fmt.Errorf("%w: expressions nested more than %d deep", ErrCost, maxNest)
+		}
+		defer func() { p.depth-- }()
+		x, err := p.unary()
+		return arith{"-", constant{int64(0)}, x}, err
+	}
+	x, err := p.primary()
+	if err != nil {
+		return nil, err
+	}
+	return p.postfix(x)
+}
+
+// postfix reads what may follow a value: .name, [index], (arguments), |filter, is test.
+func (p *parser) postfix(x expr) (expr, error) {
+	for {
+		var err error
+		switch {
+		case p.symbol("."):
+			t := p.peek()
+			if t.kind != word && t.kind != number {
+				return nil, p.fault()
+			}
+			p.at++
+			x = attribute{x, t.text}
+		case p.symbol("["):
+			x, err = p.index(x)
+		case p.symbol("("):
+			var args arguments
+			args, err = p.arguments()
+			x = call{x, args}
+		case p.symbol("|"):
+			x, err = p.filter(x)
+		case p.word("is"):
+			x, err = p.test(x)
+		default:
+			return x, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// index reads the rest of [i] or [lo:hi:step].
+func (p *parser) index(x expr) (expr, error) {
+	var parts [3]expr
+	n := 0
+	for {
+		if t := p.peek(); t.text != ":" && t.text != "]" || t.kind == quoted {
+			var err error
+			if parts[n], err = p.expr(); err != nil {
+				return nil, err
+			}
+		}
+		if p.symbol("]") {
+			break
+		}
+		if n++; n > 2 || !p.symbol(":") {
+			return nil, p.fault()
+		}
+	}
+	if n == 0 {
+		if parts[0] == nil {
+			return nil, p.fault()
+		}
+		return item{x, parts[0]}, nil
+	}
+	return slice{x, parts}, nil
+}
+
+// arguments reads the rest of (a, b, name=c).
+func (p *parser) arguments() (arguments, error) {
+	var args arguments
+	for !p.symbol(")") {
+		name := ""
+		if t := p.peek(); t.kind == word && p.at+1 < len(p.tokens) && p.tokens[p.at+1] == (token{symbol, "="}) {
+			name = t.text
+			p.at += 2
+		}
+		x, err := p.expr()
+		if err != nil {
+			return args, err
+		}
+		args = append(args, argument{name, x})
+		if !p.symbol(",") {
+			if !p.symbol(")") {
+				return args, p.fault()
+			}
+			break
+		}
+	}
+	return args, nil
+}
+
+func (p *parser) filter(x expr) (expr, error) {
+	t := p.peek()
+	if t.kind != word {
+		return nil, p.fault()
+	}
+	p.at++
+	f, ok := filters[t.text]
+	if !ok {
+		return nil, fmt.Errorf("%w: filter %q; known: %s", ErrUnknown, t.text, known(filters))
+	}
+	var args arguments
+	var err error
+	if p.symbol("(") {
+		args, err = p.arguments()
+	}
+	return filtered{t.text, f, x, args}, err
+}
+
+func (p *parser) test(x expr) (expr, error) {
+	negated := p.word("not")
+	t := p.peek()
+	if t.kind != word {
+		return nil, p.fault()
+	}
+	p.at++
+	f, ok := tests[strings.ToLower(t.text)]
+	if !ok {
+		return nil, fmt.Errorf("%w: test %q; known: %s", ErrUnknown, t.text, known(tests))
+	}
+	return tested{x, strings.ToLower(t.text), f, negated}, nil
+}
+
+// literals are the words that stand for values.
+var literals = map[string]any{"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil}
+
+func (p *parser) primary() (expr, error) {
+	t := p.peek()
+	p.at++
+	switch t.kind {
+	case word:
+		if v, ok := literals[t.text]; ok {
+			return constant{v}, nil
+		}
+		return name(t.text), nil
+	case quoted:
+		s := t.text
+		for p.peek().kind == quoted {
+			s += p.peek().text
+			p.at++
+		}
+		return constant{s}, nil
+	case number:
+		if n, err := strconv.ParseInt(t.text, 10, 64); err == nil {
+			return constant{n}, nil
+		}
+		f, err := strconv.ParseFloat(t.text, 64)
+		if err != nil {
+			return nil, p.fault()
+		}
+		return constant{f}, nil
+	case symbol:
+		switch t.text {
+		case "(":
+			return p.list(")")
+		case "[":
+			return p.list("]")
+		case "{":
+			return p.dict()
+		}
+	}
+	p.at--
+	return nil, p.fault()
+}
+
+// list reads the rest of [a, b], (a, b) or (a).
+func (p *parser) list(end string) (expr, error) {
+	var items []expr
+	comma := false
+	for !p.symbol(end) {
+		x, err := p.expr()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, x)
+		if p.symbol(",") {
+			comma = true
+			continue
+		}
+		if !p.symbol(end) {
+			return nil, p.fault()
+		}
+		break
+	}
+	if end == ")" && len(items) == 1 && !comma {
+		return items[0], nil
+	}
+	return list{items}, nil
+}
+
+func (p *parser) dict() (expr, error) {
+	var d dict
+	for !p.symbol("}") {
+		k, err := p.expr()
+		if err != nil {
+			return nil, err
+		}
+		if !p.symbol(":") {
+			return nil, p.fault()
+		}
+		v, err := p.expr()
+		if err != nil {
+			return nil, err
+		}
+		d.keys, d.values = append(d.keys, k), append(d.values, v)
+		if !p.symbol(",") {
+			if !p.symbol("}") {
+				return nil, p.fault()
+			}
+			break
+		}
+	}
+	return d, nil
+}
+
+// typeError says what an operation got.
+func typeError(what string, v ...any) error {
+	kinds := make([]string, len(v))
+	for i, x := range v {
+		kinds[i] = value.Kind(x)
+	}
+	return fmt.Errorf("%w: %s of %s", ErrType, what, strings.Join(kinds, " and "))
+}

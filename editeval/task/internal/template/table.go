@@ -1,0 +1,379 @@
+package template
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// given is the arguments of a call.
+type given struct {
+	list  []any
+	named map[string]any
+}
+
+// or is an argument by its place or name, or what counts without it.
+func (g given) or(i int, name string, without any) any {
+	if i < len(g.list) {
+		return g.list[i]
+	}
+	if v, ok := g.named[name]; ok {
+		return v
+	}
+	return without
+}
+
+// text is an argument that must be a text.
+func (g given) text(i int, name string, without any) (string, error) {
+	v := g.or(i, name, without)
+	s, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("%w: %s is %s, want a str", ErrType, name, value.Kind(v))
+	}
+	return s, nil
+}
+
+// function is a filter, a method or a function.
+type function func(x any, g given) (any, error)
+
+func isUndefined(err error) bool { return errors.Is(err, ErrUndefined) }
+
+// texts makes a function of one on texts.
+func texts(f func(s string) string) function {
+	return func(x any, _ given) (any, error) { return f(value.Str(x)), nil }
+}
+
+// filters are those of Jinja that task files use, and regex_replace.
+var filters = map[string]function{
+	"abs":           filterAbs,
+	"capitalize":    texts(value.Capitalize),
+	"count":         length,
+	"d":             filterDefault,
+	"default":       filterDefault,
+	"first":         end1(func(n int) int { return 0 }),
+	"float":         filterFloat,
+	"int":           filterInt,
+	"join":          filterJoin,
+	"last":          end1(func(n int) int { return n - 1 }),
+	"length":        length,
+	"list":          func(x any, _ given) (any, error) { return items(x) },
+	"lower":         texts(strings.ToLower),
+	"max":           extreme(1),
+	"min":           extreme(-1),
+	"regex_replace": filterRegexReplace,
+	"replace":       filterReplace,
+	"reverse":       filterReverse,
+	"round":         filterRound,
+	"safe":          func(x any, _ given) (any, error) { return x, nil },
+	"sort":          filterSort,
+	"string":        texts(func(s string) string { return s }),
+	"sum":           filterSum,
+	"title":         texts(title),
+	"tojson":        filterJSON,
+	"trim":          filterTrim,
+	"unique":        filterUnique,
+	"upper":         texts(strings.ToUpper),
+}
+
+// tests are those of Jinja's "is" that task files use.
+var tests = map[string]func(v any) bool{
+	"defined":   nil, // these two look at the expression, not at its value
+	"undefined": nil,
+	"none":      func(v any) bool { return v == nil },
+	"string":    func(v any) bool { _, ok := v.(string); return ok },
+	"number":    func(v any) bool { _, ok := value.Number(v); return ok },
+	"boolean":   func(v any) bool { _, ok := v.(bool); return ok },
+	"mapping":   func(v any) bool { _, ok := v.(*value.Dict); return ok },
+	"iterable":  func(v any) bool { _, err := iterate(v); return err == nil },
+	"sequence":  func(v any) bool { _, err := iterate(v); return err == nil },
+	"even":      func(v any) bool { n, ok := value.Int(v); return ok && n%2 == 0 },
+	"odd":       func(v any) bool { n, ok := value.Int(v); return ok && n%2 != 0 },
+}
+
+// globals are the functions.
+var globals = map[string]function{"range": globalRange}
+
+// items is iterate that copies.
+func items(x any) ([]any, error) {
+	list, err := iterate(x)
+	return slices.Clone(list), err
+}
+
+func length(x any, _ given) (any, error) {
+	if s, ok := x.(string); ok {
+		return int64(utf8.RuneCountInString(s)), nil
+	}
+	list, err := iterate(x)
+	return int64(len(list)), err
+}
+
+// end1 picks one item.
+func end1(at func(n int) int) function {
+	return func(x any, _ given) (any, error) {
+		list, err := iterate(x)
+		if err == nil && len(list) == 0 {
+			err = fmt.Errorf("%w: no items", ErrUndefined)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return list[at(len(list))], nil
+	}
+}
+
+func filterAbs(x any, _ given) (any, error) {
+	switch x := x.(type) {
+	case int64:
+		return max(x, -x), nil
+	case float64:
+		return math.Abs(x), nil
+	}
+	return nil, typeError("abs", x)
+}
+
+func filterDefault(x any, g given) (any, error) {
+	if value.Truth(g.or(1, "boolean", false)) && !value.Truth(x) {
+		return g.or(0, "default_value", ""), nil
+	}
+	return x, nil
+}
+
+func filterInt(x any, g given) (any, error) {
+	if s, ok := x.(string); ok {
+		if n, err := strconv.ParseInt(value.Strip(s), 10, 64); err == nil {
+			return n, nil
+		}
+		f, err := strconv.ParseFloat(value.Strip(s), 64)
+		if err != nil {
+			return g.or(0, "default", int64(0)), nil
+		}
+		x = f
+	}
+	f, ok := value.Number(x)
+	if !ok || math.IsNaN(f) || math.Abs(f) >= 1<<63 {
+		return g.or(0, "default", int64(0)), nil
+	}
+	return int64(f), nil
+}
+
+func filterFloat(x any, g given) (any, error) {
+	if s, ok := x.(string); ok {
+		if f, err := strconv.ParseFloat(value.Strip(s), 64); err == nil {
+			return f, nil
+		}
+	}
+	if f, ok := value.Number(x); ok {
+		return f, nil
+	}
+	return g.or(0, "default", 0.0), nil
+}
+
+func filterJoin(x any, g given) (any, error) {
+	list, err := iterate(x)
+	if err != nil {
+		return nil, err
+	}
+	key := g.or(1, "attribute", nil)
+	parts := make([]string, len(list))
+	for i, v := range list {
+		if d, ok := v.(*value.Dict); ok && key != nil {
+			if v, ok = d.Get(value.Str(key)); !ok {
+				return nil, fmt.Errorf("%w: %s", ErrUndefined, value.Str(key))
+			}
+		}
+		parts[i] = value.Str(v)
+	}
+	return strings.Join(parts, value.Str(g.or(0, "d", ""))), nil
+}
+
+// extreme picks the largest (1) or smallest (-1) item.
+func extreme(sign int) function {
+	return func(x any, _ given) (any, error) {
+		list, err := iterate(x)
+		if err != nil || len(list) == 0 {
+			return nil, errors.Join(err, fmt.Errorf("%w: no items", ErrUndefined))
+		}
+		best := list[0]
+		for _, v := range list[1:] {
+			c, err := value.Compare(v, best)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrType, err)
+			}
+			if c*sign > 0 {
+				best = v
+			}
+		}
+		return best, nil
+	}
+}
+
+func filterRegexReplace(x any, g given) (any, error) {
+	pattern, err := g.text(0, "pattern", nil)
+	if err != nil {
+		return nil, err
+	}
+	to, err := g.text(1, "repl", nil)
+	if err != nil {
+		return nil, err
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrType, err)
+	}
+	if strings.Contains(to, `\`) {
+		return nil, fmt.Errorf("%w: regex_replace with groups in what replaces", ErrUnknown)
+	}
+	return re.ReplaceAllLiteralString(value.Str(x), to), nil
+}
+
+func filterReplace(x any, g given) (any, error) {
+	from, err := g.text(0, "old", nil)
+	if err != nil {
+		return nil, err
+	}
+	to, err := g.text(1, "new", nil)
+	if err != nil {
+		return nil, err
+	}
+	n := -1
+	if v, ok := value.Int(g.or(2, "count", nil)); ok {
+		n = v
+	}
+	return strings.Replace(value.Str(x), from, to, n), nil
+}
+
+func filterReverse(x any, _ given) (any, error) {
+	list, err := items(x)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(list)
+	if _, ok := x.(string); ok {
+		return filterJoin(list, given{})
+	}
+	return list, nil
+}
+
+func filterRound(x any, g given) (any, error) {
+	f, ok := value.Number(x)
+	n, okN := value.Int(g.or(0, "precision", int64(0)))
+	if !ok || !okN {
+		return nil, typeError("round", x)
+	}
+	scale := math.Pow(10, float64(n))
+	switch method := value.Str(g.or(1, "method", "common")); method {
+	case "common":
+		return math.RoundToEven(f*scale) / scale, nil
+	case "ceil":
+		return math.Ceil(f*scale) / scale, nil
+	case "floor":
+		return math.Floor(f*scale) / scale, nil
+	default:
+		return nil, fmt.Errorf("%w: rounding %q; known: common, ceil, floor", ErrUnknown, method)
+	}
+}
+
+func filterSort(x any, g given) (any, error) {
+	list, err := items(x)
+	if err != nil {
+		return nil, err
+	}
+	sign := 1
+	if value.Truth(g.or(0, "reverse", false)) {
+		sign = -1
+	}
+	var fault error
+	slices.SortStableFunc(list, func(a, b any) int {
+		if s, ok := a.(string); ok {
+			if u, ok := b.(string); ok {
+				return sign * cmp.Compare(strings.ToLower(s), strings.ToLower(u))
+			}
+		}
+		c, err := value.Compare(a, b)
+		fault = errors.Join(fault, err)
+		return sign * c
+	})
+	return list, fault
+}
+
+func filterSum(x any, _ given) (any, error) {
+	list, err := iterate(x)
+	var total any = int64(0)
+	for i := 0; err == nil && i < len(list); i++ {
+		total, err = arith{"+", constant{total}, constant{list[i]}}.eval(newState(value.NewDict()))
+	}
+	return total, err
+}
+
+// title is Jinja's title: every word in lower case but its first letter.
+func title(s string) string {
+	start := true
+	return strings.Map(func(r rune) rune {
+		was := start
+		start = unicode.IsSpace(r) || strings.ContainsRune("-({[<", r)
+		if was {
+			return unicode.ToUpper(r)
+		}
+		return unicode.ToLower(r)
+	}, s)
+}
+
+func filterJSON(x any, _ given) (any, error) {
+	b, err := value.AppendJSON(nil, x)
+	return string(b), err
+}
+
+func filterTrim(x any, g given) (any, error) {
+	if chars, ok := g.or(0, "chars", nil).(string); ok {
+		return strings.Trim(value.Str(x), chars), nil
+	}
+	return value.Strip(value.Str(x)), nil
+}
+
+func filterUnique(x any, _ given) (any, error) {
+	list, err := iterate(x)
+	out := []any{}
+	for _, v := range list {
+		if in, _ := contains(out, v); !in {
+			out = append(out, v)
+		}
+	}
+	return out, err
+}
+
+func globalRange(_ any, g given) (any, error) {
+	var n [3]int
+	for i, v := range g.list {
+		k, ok := value.Int(v)
+		if !ok || i > 2 {
+			return nil, typeError("range", g.list...)
+		}
+		n[i] = k
+	}
+	lo, hi, step := n[0], n[1], n[2]
+	switch len(g.list) {
+	case 0:
+		return nil, fmt.Errorf("%w: range without a number", ErrType)
+	case 1:
+		lo, hi, step = 0, n[0], 1
+	case 2:
+		step = 1
+	}
+	if step == 0 || (hi-lo)/step > maxSteps {
+		return nil, fmt.Errorf("%w: range(%d, %d, %d)", ErrCost, lo, hi, step)
+	}
+	out := []any{}
+	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
+		out = append(out, int64(i))
+	}
+	return out, nil
+}

@@ -1,0 +1,71 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrOptions: an option is out of range.
+var ErrOptions = errors.New("bad option")
+
+// Options of [Run]. The zero value evaluates all documents as the tasks say.
+type Options struct {
+	Shots     *int    `json:"num_fewshot"` // examples in each prompt; nil: as the task says, otherwise 0
+	Limit     int     `json:"limit"`       // documents of each task; 0: all
+	Seed      *uint64 `json:"fewshot_seed"`
+	Special   *bool   `json:"special"`         // special tokens of the tokenizer: false never adds them; nil: as the tokenizer does by itself
+	MaxLength int     `json:"max_length"`      // tokens of a sequence; 0: the model's positions, at most 2048 where it has none
+	BatchSize int     `json:"batch_size"`      // texts generated at a time, at most 16; 0: as many as fit in 2 GiB of keys and values. No figure depends on it
+	Bootstrap int     `json:"bootstrap_iters"` // resamples of standard errors without a formula; 0: 100000, negative: no standard errors
+
+	// Cache is a folder that keeps answers by the model's weights and the request, "" for none.
+	Cache string `json:"-"`
+	// Journal is a file that keeps the answers of this run, so that the same run can be continued; "" for none. One that belongs to
+	// another model is refused.
+	Journal string `json:"-"`
+	// Identity tells models apart, in the cache and the journal: a hash of everything that an answer depends on. "": the hash of the
+	// model's files, which is wrong for a model that was changed in memory or has adapters attached.
+	Identity string `json:"-"`
+	// Sample gets a JSON line for each document and filter, task by task; nil: nobody.
+	Sample func(task string, line []byte) error `json:"-"`
+	// Progress is told how far a task is, in tokens; nil: nobody.
+	Progress func(task string, done, total int64) `json:"-"`
+}
+
+// Validate returns every fault of the options.
+func (o *Options) Validate() error {
+	var faults []error
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...)))
+		}
+	}
+	check(o.Shots != nil && *o.Shots < 0, "%d examples", ptr(o.Shots))
+	check(o.Limit < 0, "limit %d: want 1 or more, or 0 for all", o.Limit)
+	check(o.MaxLength < 0 || o.MaxLength == 1, "max length %d: want 2 or more, or 0 for the model's", o.MaxLength)
+	check(o.BatchSize < 0, "batch size %d: want 1 or more, or 0 for automatic", o.BatchSize)
+	return errors.Join(faults...)
+}
+
+func ptr(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// seed is that of the draws of examples.
+func (o *Options) seed() uint64 {
+	if o.Seed == nil {
+		return 1234
+	}
+	return *o.Seed
+}
+
+// draws is the number of resamples.
+func (o *Options) draws() int {
+	if o.Bootstrap == 0 {
+		return 100_000
+	}
+	return max(o.Bootstrap, 0)
+}

@@ -1,0 +1,225 @@
+package task
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/modelcompress/compress/editeval/task/internal/metric"
+	"github.com/modelcompress/compress/editeval/task/internal/score"
+	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// Results has the shape of lm-evaluation-harness' results.json. Figures are under the keys "metric,filter" and
+// "metric_stderr,filter"; a standard error that there is none of is "N/A".
+type Results struct {
+	Results        map[string]map[string]any   `json:"results"`
+	Groups         map[string]map[string]any   `json:"groups,omitempty"`
+	GroupSubtasks  map[string][]string         `json:"group_subtasks"`
+	Configs        map[string]any              `json:"configs"`
+	Versions       map[string]any              `json:"versions"`
+	NShot          map[string]int              `json:"n-shot"`
+	HigherIsBetter map[string]map[string]*bool `json:"higher_is_better"`
+	NSamples       map[string]Count            `json:"n-samples"`
+	Config         Setup                       `json:"config"`
+	MaxLength      int                         `json:"max_length"`
+	Prefix         int32                       `json:"prefix_token_id"`
+	TokenizerHash  string                      `json:"tokenizer_hash"`
+	Audits         map[string]*Audit           `json:"audit"`
+	Seconds        float64                     `json:"total_evaluation_time_seconds"`
+}
+
+// Count is how many documents a task has and how many were scored.
+type Count struct {
+	Original  int `json:"original"`
+	Effective int `json:"effective"`
+}
+
+// Setup says how a run was made.
+type Setup struct {
+	Model      string `json:"model"`
+	Parameters int64  `json:"model_num_parameters"`
+	Device     string `json:"device"`
+	Options
+	FewshotSeed uint64 `json:"fewshot_seed"`
+}
+
+// notAvailable stands for a standard error that there is none of.
+const notAvailable = "N/A"
+
+func newResults(r *run, tok *tokenizer.Tokenizer) *Results {
+	return &Results{
+		Results: map[string]map[string]any{}, Groups: map[string]map[string]any{}, GroupSubtasks: map[string][]string{}, Configs: map[string]any{},
+		Versions: map[string]any{}, NShot: map[string]int{}, HigherIsBetter: map[string]map[string]*bool{}, NSamples: map[string]Count{},
+		Audits: map[string]*Audit{}, MaxLength: r.eng.Limit, Prefix: r.enc.Prefix, TokenizerHash: tok.Hash(),
+		Config: Setup{
+			Model: r.model.Path(), Parameters: r.model.NumParameters(), Device: r.model.Device().Info().Name, Options: r.o, FewshotSeed: r.o.seed(),
+		},
+	}
+}
+
+// add aggregates a task.
+func (r *Results) add(t *one, o *Options) {
+	name := t.Task.Name
+	t.audit.finish(t)
+	r.Audits[name] = &t.audit
+	r.Configs[name], r.Versions[name] = configOf(t), versionOf(t.Task.Version)
+	r.NShot[name] = t.Shots
+	r.NSamples[name] = Count{t.Total, len(t.docs)}
+	alias := t.Task.Alias
+	if alias == "" {
+		alias = name
+	}
+	row := map[string]any{"name": name, "alias": alias, "sample_len": len(t.docs)}
+	better := map[string]*bool{}
+	for _, m := range t.Task.Metrics {
+		known, _ := metric.Find(m.Name) // the scorer has looked it up before
+		better[m.Name] = m.HigherIsBetter
+		if m.HigherIsBetter == nil {
+			better[m.Name] = &known.HigherIsBetter
+		}
+		agg := aggregationOf(m, known)
+		for _, filter := range t.scorer.Filters() {
+			items := t.items[filter][m.Name]
+			row[m.Name+","+filter] = number(agg.Of(items))
+			row[m.Name+"_stderr,"+filter] = notAvailable
+			if se, ok := agg.Stderr(items, o.draws()); ok {
+				row[m.Name+"_stderr,"+filter] = number(se)
+			}
+		}
+	}
+	r.Results[name], r.HigherIsBetter[name] = row, better
+}
+
+// aggregationOf is that of a metric in a task; names were checked when the task was prepared.
+func aggregationOf(m taskfile.Metric, known metric.Metric) metric.Aggregation {
+	name := m.Aggregation
+	if name == "" {
+		name = known.Aggregation
+	}
+	agg, _ := metric.FindAggregation(name)
+	return agg
+}
+
+// number keeps JSON valid: what is not finite has no number.
+func number(v float64) any {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return v
+}
+
+// versionOf is a task's version as the harness writes it.
+func versionOf(s string) any {
+	if s == "" {
+		return notAvailable
+	}
+	return s
+}
+
+// configOf is the definition as written, with what the run has changed.
+func configOf(t *one) any {
+	out := map[string]any{}
+	for _, k := range t.Task.Raw.Keys() {
+		v, _ := t.Task.Raw.Get(k)
+		if f, ok := v.(taskfile.Function); ok {
+			v = "!function " + f.Name
+		}
+		out[k] = v
+	}
+	out["num_fewshot"] = t.Shots
+	return out
+}
+
+// finish adds the groups.
+func (r *Results) finish(s *Suite, took time.Duration) {
+	r.Seconds = took.Seconds()
+	for _, name := range slices.Backward(s.groups) { // inner groups come later
+		g := s.lib.Groups[name]
+		tasks, _, _ := s.lib.Members(name)
+		r.GroupSubtasks[name] = g.Members
+		r.Versions[name] = versionOf(g.Version)
+		r.group(g, tasks)
+	}
+	if len(r.Groups) == 0 {
+		r.Groups = nil
+	}
+}
+
+// group aggregates the tasks of a group.
+func (r *Results) group(g *taskfile.Group, tasks []string) {
+	alias := g.Alias
+	if alias == "" {
+		alias = g.Name
+	}
+	row := map[string]any{"name": g.Name, "alias": alias}
+	total, shots, better := 0, map[int]bool{}, map[string]*bool{}
+	for _, t := range tasks {
+		total += r.NSamples[t].Effective
+		shots[r.NShot[t]] = true
+		for m, b := range r.HigherIsBetter[t] {
+			if before, ok := better[m]; ok && before != nil && *before != *b {
+				b = nil
+			}
+			better[m] = b
+		}
+	}
+	row["sample_len"] = total
+	counts := map[string]int{}
+	for _, a := range g.Aggregates {
+		for _, filter := range a.Filters {
+			r.combine(row, counts, a, filter, tasks)
+		}
+	}
+	if len(counts) > 0 {
+		row["sample_count"] = counts
+		r.Groups[g.Name] = row
+	}
+	if r.Results[g.Name] = row; len(shots) == 1 {
+		r.NShot[g.Name] = r.NShot[tasks[0]]
+	}
+	r.HigherIsBetter[g.Name] = better
+}
+
+// combine adds a metric to a group's row, where all its tasks have it.
+func (r *Results) combine(row map[string]any, counts map[string]int, a taskfile.Aggregate, filter string, tasks []string) {
+	var values, errs []float64
+	var sizes []int
+	key, errKey := a.Metric+","+filter, a.Metric+"_stderr,"+filter
+	n := 0
+	for _, t := range tasks {
+		v, ok := r.Results[t][key].(float64)
+		if !ok {
+			continue
+		}
+		values, sizes = append(values, v), append(sizes, r.NSamples[t].Effective)
+		n += r.NSamples[t].Effective
+		if se, ok := r.Results[t][errKey].(float64); ok {
+			errs = append(errs, se)
+		}
+	}
+	if len(values) == 0 {
+		return
+	}
+	row[key], row[errKey] = metric.Combined(values, sizes, a.WeightBySize), notAvailable
+	if len(errs) == len(values) {
+		row[errKey] = metric.Pooled(errs, sizes)
+	}
+	counts[key] = n
+}
+
+// Filters names the filters of a task's figures; "none" for a task without.
+func (r *Results) Filters(task string) []string {
+	var out []string
+	for key := range r.Results[task] {
+		if _, filter, ok := cutKey(key); ok && !slices.Contains(out, filter) {
+			out = append(out, filter)
+		}
+	}
+	slices.Sort(out)
+	if len(out) == 0 {
+		out = []string{score.Unnamed}
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package task
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/task/internal/metric"
+	"github.com/modelcompress/compress/editeval/task/internal/score"
+	"github.com/modelcompress/compress/editeval/task/internal/store"
+	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+// sample is the JSON line of a document and a filter: the harness' keys, and with them the tokens of each request.
+func sample(t *one, d *document, answers []store.Answer, filter string, o score.Outcome) ([]byte, error) {
+	row := value.NewDict()
+	row.Set("doc_id", int64(d.ID))
+	row.Set("doc", d.Doc)
+	row.Set("target", value.Str(d.Target))
+	row.Set("arguments", arguments(t, d))
+	var resps []any
+	for _, a := range answers {
+		resps = append(resps, []any{response(t, a)})
+	}
+	if t.Task.OutputType == taskfile.Rolling {
+		said := likelihoods(t, answers)
+		resps = []any{[]any{value.Str(said[0].LL)}}
+	}
+	row.Set("resps", resps)
+	row.Set("filtered_resps", filtered(resps, o))
+	row.Set("filter", filter)
+	var names []any
+	for _, m := range t.Task.Metrics {
+		names = append(names, m.Name)
+	}
+	row.Set("metrics", names)
+	row.Set("doc_hash", hash(pretty(d.Doc)))
+	row.Set("prompt_hash", hash(d.Requests[0].Context))
+	row.Set("target_hash", hash(value.Str(d.Target)))
+	for _, m := range t.Task.Metrics {
+		row.Set(m.Name, figure(m.Name, o.Items[m.Name]))
+	}
+	row.Set("tokens", tokens(d))
+	if d.Examples != nil {
+		var rows []any
+		for _, i := range d.Examples {
+			rows = append(rows, int64(i))
+		}
+		row.Set("examples", rows)
+	}
+	line, err := value.AppendJSON(nil, row)
+	return append(line, '\n'), err
+}
+
+// arguments are the requests as the harness writes them.
+func arguments(t *one, d *document) *value.Dict {
+	out := value.NewDict()
+	for i, q := range d.Requests {
+		args := value.NewDict()
+		switch t.Task.OutputType {
+		case taskfile.Rolling:
+			args.Set("arg_0", q.Continuation)
+		case taskfile.GenerateUntil:
+			args.Set("arg_0", q.Context)
+			kwargs, _ := t.Task.Raw.Get("generation_kwargs")
+			args.Set("arg_1", kwargs)
+		default:
+			args.Set("arg_0", q.Context)
+			args.Set("arg_1", q.Continuation)
+		}
+		out.Set(fmt.Sprintf("gen_args_%d", i), args)
+	}
+	return out
+}
+
+// response is an answer as the harness writes it: numbers as texts.
+func response(t *one, a store.Answer) any {
+	if t.Task.OutputType == taskfile.GenerateUntil {
+		return a.Text
+	}
+	return []any{value.Str(a.LL), value.Str(a.Greedy)}
+}
+
+// filtered is what is left of the answers after the filter.
+func filtered(resps []any, o score.Outcome) []any {
+	if o.Filtered != nil {
+		return []any{o.Filtered}
+	}
+	var out []any
+	for _, r := range resps {
+		out = append(out, r.([]any)[0])
+	}
+	return out
+}
+
+// figure is what a document contributes to a metric.
+func figure(name string, x metric.Item) any {
+	switch {
+	case x.Probs != nil:
+		var p []any
+		for _, v := range x.Probs {
+			p = append(p, v)
+		}
+		return []any{int64(x.Gold), p}
+	case name == "f1" || name == "mcc":
+		return []any{int64(x.Gold), int64(x.Pred)}
+	case x.N != 0:
+		return []any{x.X, x.N}
+	}
+	return x.X
+}
+
+// tokens counts those of each request: of the context, of what is scored, and those that the model saw.
+func tokens(d *document) []any {
+	var out []any
+	for _, s := range d.seqs {
+		c := value.NewDict()
+		c.Set("context", int64(s.Before))
+		c.Set("scored", int64(len(s.Target)))
+		c.Set("input", int64(len(s.IDs)))
+		out = append(out, c)
+	}
+	for _, p := range d.prompts {
+		c := value.NewDict()
+		c.Set("context", int64(d.before))
+		c.Set("input", int64(len(p.IDs)))
+		out = append(out, c)
+	}
+	return out
+}
+
+// pretty is json.dumps(doc, indent=2, ensure_ascii=False), which the harness hashes.
+func pretty(v any) string {
+	var b strings.Builder
+	indent(&b, v, "\n")
+	return b.String()
+}
+
+func indent(b *strings.Builder, v any, line string) {
+	inner := line + "  "
+	switch v := v.(type) {
+	case *value.Dict:
+		if v.Len() == 0 {
+			b.WriteString("{}")
+			return
+		}
+		for i, k := range v.Keys() {
+			b.WriteString(map[bool]string{true: "{", false: ","}[i == 0] + inner)
+			indent(b, k, inner)
+			b.WriteString(": ")
+			x, _ := v.Get(k)
+			indent(b, x, inner)
+		}
+		b.WriteString(line + "}")
+	case []any:
+		if len(v) == 0 {
+			b.WriteString("[]")
+			return
+		}
+		for i, x := range v {
+			b.WriteString(map[bool]string{true: "[", false: ","}[i == 0] + inner)
+			indent(b, x, inner)
+		}
+		b.WriteString(line + "]")
+	default:
+		text, err := value.AppendJSON(nil, v)
+		if err == nil {
+			b.Write(text)
+		}
+	}
+}
