@@ -31,7 +31,7 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if o.DType == 0 {
 		o.DType = safetensors.F32
 	}
-	if err := vacant(dir, o.Overwrite); err != nil {
+	if err := Vacant(dir, o.Overwrite); err != nil {
 		return err
 	}
 	entries, err := tensors(a, o)
@@ -221,9 +221,9 @@ func checkRange(key string, data []byte, x []float32, t safetensors.DType) error
 	return nil
 }
 
-// vacant tells whether an adapter may be written to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing
+// Vacant tells whether an adapter may be written to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing
 // else.
-func vacant(dir string, overwrite bool) error {
+func Vacant(dir string, overwrite bool) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
@@ -233,7 +233,7 @@ func vacant(dir string, overwrite bool) error {
 	case !overwrite:
 		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces an adapter", dir, folder.ErrExists)
 	}
-	known := []string{ConfigName, WeightsName, "README.md"}
+	known := []string{ConfigName, WeightsName, "README.md", "training.json", "training.html"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir, folder.ErrExists, e.Name())
