@@ -31,6 +31,15 @@ type Figure struct {
 	GBs     float64 `json:"gb_per_second"` // 1e9 bytes per second
 	OfPeak  float64 `json:"of_peak"`       // share of the F32 peak
 	OfRead  float64 `json:"of_bandwidth"`  // share of the read bandwidth
+	Dense   *Twin   `json:"dense,omitempty"`
+}
+
+// Twin is the same work on weights that are not packed, timed in turn with it.
+type Twin struct {
+	Seconds float64 `json:"seconds"`
+	Bytes   float64 `json:"bytes"`
+	Faster  float64 `json:"ratio"`       // its time over that of the packed weights
+	Smaller float64 `json:"bytes_ratio"` // its bytes over those of the packed weights
 }
 
 // timed is something to measure.
@@ -38,13 +47,15 @@ type timed struct {
 	name         string
 	flops, bytes float64
 	run          func() error
+	dense        func() error // a twin; nil: none
+	denseBytes   float64
 }
 
 // readSize exceeds every cache that processors have today by a fair margin.
 const readSize = 1 << 30
 
 // Suites are the names that Run knows.
-func Suites() []string { return []string{"kernels", "forward", "prune"} }
+func Suites() []string { return []string{"kernels", "forward", "prune", "sparse"} }
 
 // Options says what to measure.
 type Options struct {
@@ -105,6 +116,8 @@ func (r *Report) cases(ctx context.Context, dev kernels.Device, o Options) (case
 		return forwardCases(ctx, dev, o)
 	case "prune":
 		cases, err = pruneCases(dev)
+	case "sparse":
+		return sparseCases(ctx, dev, thinned, o)
 	default:
 		err = fmt.Errorf("unknown suite %q; known: %v", r.Suite, Suites())
 	}
@@ -114,22 +127,37 @@ func (r *Report) cases(ctx context.Context, dev kernels.Device, o Options) (case
 // measure repeats a case for the given time, at least three times, and keeps the best.
 func (r *Report) measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Device) (Figure, error) {
 	f := Figure{Name: c.name, Flops: c.flops, Bytes: c.bytes}
-	best := time.Duration(1<<63 - 1)
+	best, twin := time.Duration(1<<63-1), time.Duration(1<<63-1)
 	for begin := time.Now(); f.Repeats < 3 || time.Since(begin) < budget; f.Repeats++ {
 		if err := ctx.Err(); err != nil {
 			return f, err
 		}
-		start := time.Now()
-		err := c.run()
-		if err == nil {
-			err = dev.Ops().Sync()
-		}
-		if err != nil {
+		if err := fastest(dev, c.run, &best); err != nil {
 			return f, err
 		}
-		best = min(best, time.Since(start))
+		if c.dense != nil {
+			if err := fastest(dev, c.dense, &twin); err != nil {
+				return f, err
+			}
+		}
 	}
 	f.Seconds = max(best, 1).Seconds()
 	f.PerSec, f.GBs = c.flops/f.Seconds/1e9, c.bytes/f.Seconds/1e9
+	if c.dense != nil {
+		f.Dense = &Twin{Seconds: twin.Seconds(), Bytes: c.denseBytes, Faster: twin.Seconds() / f.Seconds, Smaller: c.denseBytes / c.bytes}
+	}
 	return f, nil
+}
+
+// fastest times a run and keeps the best.
+func fastest(dev kernels.Device, run func() error, best *time.Duration) error {
+	start := time.Now()
+	err := run()
+	if err == nil {
+		err = dev.Ops().Sync()
+	}
+	if err == nil {
+		*best = min(*best, time.Since(start))
+	}
+	return err
 }

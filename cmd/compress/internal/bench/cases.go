@@ -111,15 +111,15 @@ func layerCases(b *mats, ops *kernels.Ops) []timed {
 	traffic := float64(2 * 4 * rows * cols)
 	return []timed{
 		{
-			"attention 1024 tokens 8x64", 2 * 2 * heads * dim * length * (length + 1) / 2, 4 * 4 * length * heads * dim,
-			do(func() {
+			name: "attention 1024 tokens 8x64", flops: 2 * 2 * heads * dim * length * (length + 1) / 2, bytes: 4 * 4 * length * heads * dim,
+			run: do(func() {
 				ops.Attention(o, q, k, v, kernels.Attention{Heads: heads, KVHeads: heads, HeadDim: dim, Scale: 0.125})
 			}),
 		},
-		{"rmsnorm 1024x4096", 0, traffic, do(func() { ops.RMSNorm(y, x, w, 1e-5, false) })},
-		{"silu gate 1024x4096", 0, traffic * 3 / 2, do(func() { ops.Gate(y, x, x, kernels.SiLU) })},
-		{"softmax 1024x4096", 0, traffic, do(func() { ops.Softmax(y, x) })},
-		{"convert f32 to bf16 1024x4096", 0, traffic * 3 / 4, do(func() { ops.Convert(half, x) })},
+		{name: "rmsnorm 1024x4096", bytes: traffic, run: do(func() { ops.RMSNorm(y, x, w, 1e-5, false) })},
+		{name: "silu gate 1024x4096", bytes: traffic * 3 / 2, run: do(func() { ops.Gate(y, x, x, kernels.SiLU) })},
+		{name: "softmax 1024x4096", bytes: traffic, run: do(func() { ops.Softmax(y, x) })},
+		{name: "convert f32 to bf16 1024x4096", bytes: traffic * 3 / 4, run: do(func() { ops.Convert(half, x) })},
 	}
 }
 
@@ -134,13 +134,13 @@ func pruneCases(dev kernels.Device) ([]timed, error) {
 		w := b.ring(b.mat(d, n, n))
 		read := float64(n * n * (d.Size() + 1))
 		cases = append(cases,
-			timed{fmt.Sprintf("wanda 50%% of every row %s", d), 0, read, do(func() { ops.SelectRows(mask, kernels.Score{X: w(), Col: col}, n/2) })},
-			timed{fmt.Sprintf("magnitude 50%% of the matrix %s", d), 0, read, do(func() { ops.SelectAll(mask, kernels.Score{X: w()}, n*n/2) })},
-			timed{fmt.Sprintf("wanda 2:4 %s", d), 0, read, do(func() { ops.SelectNM(mask, kernels.Score{X: w(), Col: col}, 2, 4) })},
-			timed{fmt.Sprintf("apply mask %s", d), 0, read + float64(n*n*d.Size()), do(func() { ops.ApplyMask(w(), mask) })},
+			timed{name: fmt.Sprintf("wanda 50%% of every row %s", d), bytes: read, run: do(func() { ops.SelectRows(mask, kernels.Score{X: w(), Col: col}, n/2) })},
+			timed{name: fmt.Sprintf("magnitude 50%% of the matrix %s", d), bytes: read, run: do(func() { ops.SelectAll(mask, kernels.Score{X: w()}, n*n/2) })},
+			timed{name: fmt.Sprintf("wanda 2:4 %s", d), bytes: read, run: do(func() { ops.SelectNM(mask, kernels.Score{X: w(), Col: col}, 2, 4) })},
+			timed{name: fmt.Sprintf("apply mask %s", d), bytes: read + float64(n*n*d.Size()), run: do(func() { ops.ApplyMask(w(), mask) })},
 		)
 	}
 	x, acc := b.ring(b.mat(kernels.F32, n, n)), b.zero(kernels.F64, 1, n)
-	cases = append(cases, timed{"column sums of squares", 2 * n * n, 4 * n * n, do(func() { ops.ColSumSq(acc, x()) })})
+	cases = append(cases, timed{name: "column sums of squares", flops: 2 * n * n, bytes: 4 * n * n, run: do(func() { ops.ColSumSq(acc, x()) })})
 	return cases, b.err
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,11 +13,12 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// The drawn model: a Llama of 21.9 million parameters.
+// small is the model of the forward suite: a Llama of 21.9 million parameters.
+var small = shape{vocab: 4096, hidden: 512, inner: 1408, blocks: 6, heads: 8, kv: 4, positions: 512}
+
 const (
-	drawVocab, drawHidden, drawInner, drawBlocks = 4096, 512, 1408, 6
-	drawHeads, drawKV, drawBatch, drawLength     = 8, 4, 4, 256
-	drawTokens                                   = 32 // generated
+	drawBatch, drawLength = 4, 256
+	drawTokens            = 32 // generated
 )
 
 // forwardCases run a model: whole batches, and one token at a time. done gives back what they hold.
@@ -37,7 +37,7 @@ func forwardCases(ctx context.Context, dev kernels.Device, o Options) (cases []t
 		}
 		undo = append(undo, func() { os.RemoveAll(dir) })
 		paths = map[string]string{"F32 ": filepath.Join(dir, "f32"), "BF16 ": filepath.Join(dir, "bf16")}
-		if err := drawModel(paths["F32 "], o.Seed); err != nil {
+		if err := small.write(paths["F32 "], safetensors.F32, o.Seed); err != nil {
 			return nil, done, err
 		}
 		bf16 := checkpoint.RewriteOptions{DType: safetensors.BF16}
@@ -79,39 +79,15 @@ func modelCases(ctx context.Context, m *lm.Model, label string) []timed {
 	bytes *= weights / float64(m.NumParameters())
 	return []timed{
 		{
-			"forward and loss " + label, 2 * weights * float64(drawBatch*len(ids[0])), bytes,
-			func() error { _, err := m.Forward(ctx, ids, lm.ForwardOptions{}); return err },
+			name: "forward and loss " + label, flops: 2 * weights * float64(drawBatch*len(ids[0])), bytes: bytes,
+			run: func() error { _, err := m.Forward(ctx, ids, lm.ForwardOptions{}); return err },
 		},
 		{
-			"generate 32 tokens " + label, 2 * weights * drawTokens, bytes * drawTokens,
-			func() error {
+			name: "generate 32 tokens " + label, flops: 2 * weights * drawTokens, bytes: bytes * drawTokens,
+			run: func() error {
 				_, err := m.Generate(ctx, ids[0][:1], lm.GenerateOptions{MaxTokens: drawTokens})
 				return err
 			},
 		},
 	}
-}
-
-// drawModel writes the drawn model in F32.
-func drawModel(dir string, seed uint64) error {
-	s, err := checkpoint.Stage(dir, nil)
-	if err != nil {
-		return err
-	}
-	config, err := json.Marshal(map[string]any{
-		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "vocab_size": drawVocab, "hidden_size": drawHidden,
-		"intermediate_size": drawInner, "num_hidden_layers": drawBlocks, "num_attention_heads": drawHeads, "num_key_value_heads": drawKV,
-		"max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false,
-	})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(s.Dir, "config.json"), config, 0o666)
-	}
-	if err == nil {
-		err = drawWeights(s.Dir, config, seed)
-	}
-	if err != nil {
-		s.Abandon()
-		return err
-	}
-	return s.Commit()
 }

@@ -36,10 +36,18 @@ func benchTable(r *Report) *report.Table {
 		Note: fmt.Sprintf("roof: %.1f GFLOP/s in F32, %.1f GB/s read, %d thread(s); BF16 dot instructions may pass the F32 peak, data that fits the caches the bandwidth",
 			r.PeakFlops/1e9, r.Bandwidth/1e9, r.Threads),
 	}
+	sparse := len(r.Cases) > 0 && r.Cases[0].Dense != nil
+	if sparse {
+		t.Columns = append(t.Columns, report.Columns("dense ms|%.3f", "times as fast|%.2f", "times as small|%.2f")...)
+		t.Note += "; packed and dense weights run in turn"
+	}
 	for _, f := range r.Cases {
 		row := []any{f.Name, 1e3 * f.Seconds, nil, nil, f.GBs, 100 * f.OfRead}
 		if f.Flops > 0 {
 			row[2], row[3] = f.PerSec, 100*f.OfPeak
+		}
+		if sparse {
+			row = append(row, 1e3*f.Dense.Seconds, f.Dense.Faster, f.Dense.Smaller)
 		}
 		t.Add(row...)
 	}
