@@ -159,7 +159,7 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 		return nil, fmt.Errorf("%w: %s needs a density above 0, the share of values that are kept", ErrOption, o.Method)
 	case c.method.prune == "" && o.Density != 0:
 		return nil, fmt.Errorf("%w: %s prunes nothing, so it has no density", ErrOption, o.Method)
-	case o.Sign != "" && (!c.method.elect || o.Sign != Total && o.Sign != Frequency):
+	case o.Sign != "" && o.Sign != Total && (o.Sign != Frequency || !c.method.elect):
 		return nil, fmt.Errorf("%w: majority sign %.60q with %s; ties and dare_ties have total and frequency", ErrOption, o.Sign, o.Method)
 	}
 	if len(list) == 1 {
