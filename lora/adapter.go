@@ -1,14 +1,9 @@
 package lora
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/delta"
-	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/lora/internal/forms"
 	"github.com/modelcompress/compress/lora/internal/mos"
 	"github.com/modelcompress/compress/lora/internal/native"
@@ -58,10 +53,8 @@ func Open(dir string, m *lm.Model) (*Adapter, error) {
 // form (see [Export] for those). An existing folder that is not empty is refused unless overwrite is set, and one that holds no
 // adapter in any case.
 func (a *Adapter) Save(dir string, overwrite bool) error {
-	if overwrite {
-		if err := replaceable(dir); err != nil {
-			return err
-		}
+	if err := Vacant(dir, overwrite); err != nil {
+		return err
 	}
 	if a.inner.Config.Kind == adapter.LoRA {
 		return peft.Write(dir, a.inner, peft.WriteOptions{Overwrite: overwrite})
@@ -69,17 +62,9 @@ func (a *Adapter) Save(dir string, overwrite bool) error {
 	return native.Write(dir, a.inner, safetensors.F32, overwrite)
 }
 
-// replaceable refuses folders that hold something else than an adapter.
-func replaceable(dir string) error {
-	err := folder.Vacant(dir)
-	if err == nil {
-		return nil
-	}
-	if _, missing := os.Stat(filepath.Join(dir, native.ConfigName)); missing != nil {
-		return fmt.Errorf("%w; it holds no adapter and is not replaced", err)
-	}
-	return nil
-}
+// Vacant tells whether an adapter may be saved to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing
+// else. The error wraps ErrExists.
+func Vacant(dir string, overwrite bool) error { return peft.Vacant(dir, overwrite) }
 
 // Attach lets the adapter act on a model until undo is called. No pass may run at either moment.
 func (a *Adapter) Attach(m *lm.Model) (undo func(), err error) {

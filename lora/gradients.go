@@ -14,6 +14,7 @@ import (
 type Gradient struct {
 	Name  string      // of the tensor in the adapter's file
 	Value kernels.Mat // F32 in host memory; a vector is [1, n]
+	Shape []int64     // in the file
 }
 
 // Gradients computes the loss of a model with the adapter over sequences of token ids (see [lm.BackwardOptions] for the labels; nil: the
@@ -30,10 +31,25 @@ func (a *Adapter) Gradients(ctx context.Context, m *lm.Model, ids, labels [][]in
 	}
 	var list []Gradient
 	for _, p := range a.inner.Trainable() {
-		list = append(list, Gradient{a.keyOf(p), p.Grad})
+		list = append(list, Gradient{a.keyOf(p), p.Grad, a.shapeOf(p)})
 		p.Grad = kernels.Mat{}
 	}
 	return result, list, nil
+}
+
+// shapeOf is the shape of a parameter's tensor in the adapter's file.
+func (a *Adapter) shapeOf(p *adapter.Param) []int64 {
+	for _, w := range a.inner.Whole {
+		if w.Value == p {
+			return w.Shape
+		}
+	}
+	for _, l := range a.inner.Low {
+		if p == l.Bias || p == l.Magnitude {
+			return []int64{int64(p.Value.Cols)}
+		}
+	}
+	return []int64{int64(p.Value.Rows), int64(p.Value.Cols)}
 }
 
 // keyOf is the name of a parameter's tensor in the adapter's file.

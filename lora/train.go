@@ -37,7 +37,12 @@ type Eval = train.Eval
 // lm.ErrNonFinite. On an error the adapter is nil.
 func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Adapter, error) {
 	if o.Init != nil {
-		o = o.like(&o.Init.inner.Config)
+		c := &o.Init.inner.Config
+		if o.Kind != "" && o.Kind != string(c.Kind) || o.Rank != 0 && o.Rank != c.Rank || o.Alpha != 0 && o.Alpha != c.Alpha {
+			return nil, fmt.Errorf("%w: the adapter to start from is %s of rank %d and alpha %g, asked for is %s, %d and %g",
+				ErrConfig, c.Kind, c.Rank, c.Alpha, or(o.Kind, "any kind"), o.Rank, o.Alpha)
+		}
+		o = o.like(c)
 	}
 	o = o.withDefaults()
 	if o.Kind == "full" {

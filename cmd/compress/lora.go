@@ -17,6 +17,7 @@ func loraCmd(a *shell.App) *cobra.Command {
 		},
 	})
 	cmd.AddCommand(
+		loraTrainCmd(a),
 		loraExportCmd(a),
 		loraFoldCmd(a),
 		loraCombineCmd(a),

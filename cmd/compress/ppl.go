@@ -26,8 +26,9 @@ func pplCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Convention, "convention", string(corpus.Window), "window or rolling")
 	f.IntVar(&o.Cut.Limit, "limit", 0, "use the first windows only; 0 is all")
 	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
+	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter to apply first")
 	shell.Require(cmd, "data")
 	shell.Complete(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
-	shell.Inputs(cmd, "data")
+	shell.Inputs(cmd, "data", "adapter")
 	return cmd
 }

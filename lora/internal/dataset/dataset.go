@@ -206,11 +206,11 @@ func (r *reader) addText(text string) error {
 		return err
 	}
 	ids = r.end(ids, true)
+	if len(ids) > r.o.SeqLen {
+		r.counts.Cut++
+	}
 	for lo := 0; lo < len(ids); lo += r.o.SeqLen {
 		piece := ids[lo:min(lo+r.o.SeqLen, len(ids))]
-		if lo > 0 && lo+r.o.SeqLen >= len(ids) || lo == 0 && len(ids) > r.o.SeqLen {
-			r.counts.Cut++
-		}
 		r.list = append(r.list, sample{piece, piece})
 	}
 	return nil

@@ -2,6 +2,7 @@ package delta
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -112,7 +113,8 @@ func (r *Runtime) Learn(tensor string, g kernels.Mat) error {
 
 // replaceWhole lets a trained copy stand for a tensor.
 func (r *Runtime) replaceWhole(w *adapter.Whole) error {
-	if r.tied(w.Tensor) && !w.Frozen {
+	_, known := r.m.Info(w.Tensor)
+	if !w.Frozen && (r.tied(w.Tensor) || !known && strings.HasPrefix(w.Key, "lm_head.")) {
 		return fmt.Errorf("%w: %s of a model whose head is the token table; fold the adapter into a checkpoint of its own", adapter.ErrUnsupported, w.Key)
 	}
 	if w.Frozen {

@@ -139,9 +139,7 @@ func extras(a *adapter.Adapter, base Base) error {
 		for _, m := range base.Modules() {
 			if m.Tied && strings.HasSuffix(m.Path, want) {
 				hit = true
-				if err := add(m.Tensor, m.Path+".weight", shapes[m.Tensor]); err != nil {
-					return err
-				}
+				return fmt.Errorf("%w: modules_to_save: %s of a model whose head is the token table", adapter.ErrUnsupported, m.Path)
 			}
 		}
 		if !hit {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
 // version is the version of the format.
@@ -126,6 +127,14 @@ func formatMatch(m adapter.Match) json.RawMessage {
 	return text
 }
 
+// types lists the kinds of projection that an adapter has pools for.
+func types(a *adapter.Adapter) (names []string) {
+	for _, p := range mos.Pools(a) {
+		names = append(names, p.Type)
+	}
+	return names
+}
+
 // format writes the text.
 func format(a *adapter.Adapter) ([]byte, error) {
 	c := &a.Config
@@ -136,6 +145,9 @@ func format(a *adapter.Adapter) ([]byte, error) {
 	}
 	switch c.Kind {
 	case adapter.MoS:
+		if c.Targets.All {
+			f.Targets = formatMatch(adapter.Match{Names: types(a)})
+		}
 		f.Type, f.EquivalentRank, f.Shards, f.Private = "MOS", c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private
 		f.PairDissociation, f.Sampling = &c.MoS.PairDissociation, string(c.MoS.Sampling)
 	case adapter.VeRA:

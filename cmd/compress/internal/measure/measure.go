@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
@@ -18,6 +19,7 @@ type Options struct {
 	Convention string            // how windows lie: corpus.Window or corpus.Rolling
 	Cut        corpus.CutOptions // windows
 	Fast       bool              // round activations to BF16 where weights are BF16
+	Adapter    string            // folder of an adapter that is applied first; empty: none
 }
 
 // Report is a measured perplexity.
@@ -63,6 +65,9 @@ func Perplexity(j *shell.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer m.Close()
+	if _, _, err := adapted.Attach(m, o.Adapter); err != nil {
+		return nil, err
+	}
 	o.Cut.Convention = corpus.Mode(o.Convention)
 	w, err := j.Cut(m, o.Data, o.Cut)
 	if err != nil {

@@ -10,18 +10,21 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Pass is a forward pass that is to be written, and perhaps a backward pass that is to be run.
 type Pass struct {
 	Model       *lm.Model
-	Result      *lm.Result // of the forward pass
-	IDs, Labels [][]int32  // of B sequences of T tokens; no labels: the ids themselves
-	Grad        bool       // computes and writes the gradient of the loss for every parameter
+	Result      *lm.Result    // of the forward pass
+	IDs, Labels [][]int32     // of B sequences of T tokens; no labels: the ids themselves
+	Grad        bool          // computes and writes the gradient of the loss for every parameter
+	Adapter     *lora.Adapter // the gradients are those of its parameters instead; nil: there is none
 	Progress    func(name string, done, total int64)
 
-	grads []string // parameters whose gradients are written
+	grads []string        // parameters whose gradients are written
+	low   []lora.Gradient // of the adapter
 	out   *safetensors.Writer
 }
 
@@ -29,6 +32,11 @@ type Pass struct {
 // in the parameter's shape, all F32. A gradient goes to the file as soon as it is there. It returns how many gradients there
 // are. The file appears when it is complete.
 func (p *Pass) Write(ctx context.Context, path string, overwrite bool) (gradients int, err error) {
+	if p.Grad && p.Adapter != nil {
+		if _, p.low, err = p.Adapter.Gradients(ctx, p.Model, p.IDs, p.Labels); err != nil {
+			return 0, err
+		}
+	}
 	p.out, err = safetensors.Create(path, p.infos(), nil, safetensors.Options{Overwrite: overwrite})
 	if err != nil {
 		return 0, err
@@ -42,13 +50,22 @@ func (p *Pass) Write(ctx context.Context, path string, overwrite bool) (gradient
 	for i, h := range p.Result.Hidden {
 		err = errors.Join(err, p.mat(fmt.Sprintf("hidden.%d", i), h))
 	}
-	if err == nil && p.Grad {
+	for _, g := range p.low {
+		var data []byte
+		for i := range g.Value.Rows {
+			for _, v := range g.Value.RowF32(i) {
+				data = appendF32(data, float64(v))
+			}
+		}
+		err = errors.Join(err, p.out.WriteTensor(gradName(g.Name), data))
+	}
+	if err == nil && p.Grad && p.Adapter == nil {
 		err = p.gradients(ctx)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return len(p.grads), p.out.Finish()
+	return len(p.grads) + len(p.low), p.out.Finish()
 }
 
 // infos lays out the file.
@@ -64,7 +81,10 @@ func (p *Pass) infos() []safetensors.Info {
 	for i := range p.Result.Hidden {
 		infos = append(infos, f32(fmt.Sprintf("hidden.%d", i), rows, length, int64(config.Hidden)))
 	}
-	if p.Grad {
+	for _, g := range p.low {
+		infos = append(infos, f32(gradName(g.Name), g.Shape...))
+	}
+	if p.Grad && p.Adapter == nil {
 		p.grads = p.Model.Tensors()
 	}
 	for _, name := range p.grads {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -17,6 +18,7 @@ type Options struct {
 	Hidden    bool   // also write the hidden states
 	Grad      bool   // also write the gradient of the loss for every parameter
 	Overwrite bool   // replace an existing Out
+	Adapter   string // folder of an adapter to apply first; empty: none
 }
 
 // Report is what forward says about a run.
@@ -66,6 +68,10 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if err := inVocabulary(m, o.IDs, "labels", labels, lm.IgnoreLabel); err != nil {
 		return nil, err
 	}
+	a, undo, err := adapted.Attach(m, o.Adapter)
+	if err != nil {
+		return nil, err
+	}
 	r, err := m.Forward(j.Ctx, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.IDs, err)
@@ -76,9 +82,10 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if o.Grad && r.Counted == 0 {
 		return nil, fmt.Errorf("%s: --grad: no position counts, so there is no loss to differentiate", o.IDs)
 	}
+	undo()
 	bar := j.Bars()
 	defer bar.End()
-	p := Pass{Model: m, Result: r, IDs: ids, Labels: labels, Grad: o.Grad, Progress: bar.Show}
+	p := Pass{Adapter: a, Model: m, Result: r, IDs: ids, Labels: labels, Grad: o.Grad, Progress: bar.Show}
 	gradients, err := p.Write(j.Ctx, o.Out, o.Overwrite)
 	if err != nil {
 		return nil, err

@@ -59,12 +59,21 @@ func (j *Job) Device() (kernels.Device, error) {
 	if j.dev != nil {
 		return j.dev, nil
 	}
-	if most := max(1024, 8*runtime.NumCPU()); j.threads < 0 || j.threads > most {
-		return nil, Usagef("--threads %d: want 0 to %d", j.threads, most)
+	threads, err := j.Threads()
+	if err != nil {
+		return nil, err
 	}
-	dev, err := device.Open(j.device, device.Options{Threads: j.threads})
+	dev, err := device.Open(j.device, device.Options{Threads: threads})
 	j.dev = dev
 	return dev, err
+}
+
+// Threads is what --threads says, for work that needs no device; 0 is one for each processor.
+func (j *Job) Threads() (int, error) {
+	if most := max(1024, 8*runtime.NumCPU()); j.threads < 0 || j.threads > most {
+		return 0, Usagef("--threads %d: want 0 to %d", j.threads, most)
+	}
+	return j.threads, nil
 }
 
 func (j *Job) close() {

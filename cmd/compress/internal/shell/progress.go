@@ -3,6 +3,7 @@ package shell
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/charmbracelet/x/term"
@@ -21,19 +22,28 @@ type Progress struct {
 	total int64
 	start time.Time
 	last  time.Time
+	bytes bool // steps are bytes, so a rate is shown
 	pool  *mpb.Progress
 	bar   *mpb.Bar
+	text  atomic.Pointer[string] // shown beside
 }
 
 // Progress starts a display of total steps.
-func (j *Job) Progress(name string, total int64) *Progress {
+func (j *Job) Progress(name string, total int64) *Progress { return j.progress(name, total, false) }
+
+func (j *Job) progress(name string, total int64, bytes bool) *Progress {
 	now := time.Now()
-	p := &Progress{job: j, name: name, total: total, start: now, last: now}
+	p := &Progress{job: j, name: name, total: total, start: now, last: now, bytes: bytes}
+	after := []decor.Decorator{decor.NewPercentage(" %d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})}
+	after = append(after, decor.Any(func(decor.Statistics) string { return p.said() }))
+	if bytes {
+		after = append(after, decor.AverageSpeed(decor.SizeB1000(0), " % .1f"))
+	}
 	if f, ok := j.app.stderr.(*os.File); ok && !j.Quiet && term.IsTerminal(f.Fd()) {
 		p.pool = mpb.New(mpb.WithOutput(f), mpb.WithWidth(48), mpb.WithAutoRefresh())
 		p.bar = p.pool.New(total, mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding(" ").Rbound(""),
 			mpb.PrependDecorators(decor.Name(name+"  ")),
-			mpb.AppendDecorators(decor.NewPercentage(" %d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})),
+			mpb.AppendDecorators(after...),
 			mpb.BarRemoveOnComplete())
 	}
 	return p
@@ -51,8 +61,22 @@ func (p *Progress) Set(done int64) {
 		if done > 0 {
 			left = (now.Sub(p.start) * time.Duration(p.total-done) / time.Duration(done)).Round(time.Second).String()
 		}
-		fmt.Fprintf(p.job.app.stderr, "%s: %d %%, %s left\n", p.name, 100*done/max(p.total, 1), left)
+		rate := ""
+		if p.bytes {
+			rate = ", " + Size(int64(float64(done)/now.Sub(p.start).Seconds())) + "/s"
+		}
+		fmt.Fprintf(p.job.app.stderr, "%s: %d %%%s, %s left%s\n", p.name, 100*done/max(p.total, 1), rate, left, p.said())
 	}
+}
+
+// Say shows a few words, such as a loss, beside the progress from the next update on.
+func (p *Progress) Say(words string) { p.text.Store(&words) }
+
+func (p *Progress) said() string {
+	if words := p.text.Load(); words != nil {
+		return "  " + *words
+	}
+	return ""
 }
 
 // End removes the display; it may be called after a failure too.
@@ -65,18 +89,22 @@ func (p *Progress) End() {
 
 // Bars shows work that reports name, position and total by a callback; a new name begins a new bar.
 type Bars struct {
-	job  *Job
-	open *Progress
+	job   *Job
+	bytes bool
+	open  *Progress
 }
 
 // Bars makes a display for work that reports by callback: pass Show to the work, call End when it returns.
 func (j *Job) Bars() *Bars { return &Bars{job: j} }
 
+// ByteBars is Bars for work that counts bytes: the display has a rate.
+func (j *Job) ByteBars() *Bars { return &Bars{job: j, bytes: true} }
+
 // Show says how far the work is.
 func (b *Bars) Show(name string, done, total int64) {
 	if b.open == nil || b.open.name != name {
 		b.End()
-		b.open = b.job.Progress(name, total)
+		b.open = b.job.progress(name, total, b.bytes)
 	}
 	b.open.Set(done)
 }

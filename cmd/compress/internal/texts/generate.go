@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
@@ -17,6 +18,7 @@ import (
 type GenerateOptions struct {
 	Prompt string
 	lm.GenerateOptions
+	Adapter string // folder of an adapter to apply first; empty: none
 }
 
 // generateReport is a generated text.
@@ -62,6 +64,9 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 	}
 	defer m.Close()
 	if err := checkpoint.FitTokenizer(path, tok, m.Config()); err != nil {
+		return nil, err
+	}
+	if _, _, err := adapted.Attach(m, o.Adapter); err != nil {
 		return nil, err
 	}
 	prompt, err := tok.Encode(o.Prompt, tokenizer.EncodeOptions{})

@@ -1,0 +1,275 @@
+// Package training is the work of the verb that trains adapters and models.
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lora"
+)
+
+// Options are the flags of the verb.
+type Options struct {
+	lora.Options
+	Data, Out, Start, Held string // files and folders: to train on, to write, to start from, to evaluate on
+	SeqLen                 int
+	Precision              string // of matrix products: exact or fast
+	Template               string // file with a chat template
+	Overwrite              bool
+}
+
+// precisions are the values of --precision.
+var precisions = map[string]kernels.Precision{"exact": kernels.Exact, "fast": kernels.Fast}
+
+// Report is what the verb says.
+type Report struct {
+	Out string `json:"out"`
+	*lora.Report
+	Records lora.DataCounts `json:"records"`
+}
+
+// run is one run of the verb.
+type run struct {
+	*shell.Job
+	o     *Options
+	model *lm.Model
+	data  corpus.Windows
+	count lora.DataCounts
+	bar   *shell.Progress
+	done  *Report
+}
+
+// Train trains an adapter, or with kind full the model, and writes it.
+func Train(j *shell.Job, model string, o Options) (any, error) {
+	r := &run{Job: j, o: &o}
+	if err := r.check(model); err != nil {
+		return nil, err
+	}
+	precision, ok := precisions[o.Precision]
+	if !ok {
+		return nil, shell.Usagef("--precision %q; known: exact, fast", o.Precision)
+	}
+	var err error
+	if r.model, err = j.Load(model, lm.Options{Precision: precision}); err != nil {
+		return nil, err
+	}
+	defer r.model.Close()
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	defer r.end()
+	if o.Kind == "full" {
+		return r.tune()
+	}
+	return r.train()
+}
+
+// check looks at the flags before any work.
+func (r *run) check(model string) error {
+	o := r.o
+	if o.Data == "" || o.Out == "" {
+		return shell.Usagef("--data and --out are needed, on the command line or in --config")
+	}
+	if err := shell.ModelFolder(model); err != nil {
+		return err
+	}
+	for _, in := range []string{model, o.Start} {
+		if in == "" {
+			continue
+		}
+		if err := checkpoint.Apart(in, o.Out); err != nil {
+			return err
+		}
+	}
+	o.Seed = r.Seed
+	o.StateDir = state(o.Out)
+	if o.Resume && o.Overwrite {
+		return shell.Usagef("--resume continues an unfinished run, --overwrite begins a new one")
+	}
+	if o.Kind == "full" {
+		return checkpoint.Vacant(o.Out, r.replaceable(model))
+	}
+	return lora.Vacant(o.Out, o.Overwrite || o.Resume)
+}
+
+// replaceable is the rule for a checkpoint in the place of the output.
+func (r *run) replaceable(model string) func(dir string) error {
+	if r.o.Overwrite || r.o.Resume {
+		return checkpoint.Replaceable(model)
+	}
+	return nil
+}
+
+// state is the hidden folder beside the output that an interrupted run goes on from.
+func state(out string) string {
+	clean := filepath.Clean(out)
+	return filepath.Join(filepath.Dir(clean), "."+filepath.Base(clean)+".training")
+}
+
+// read reads the data.
+func (r *run) read() error {
+	tok, err := shell.Tokenizer(r.model)
+	if err != nil {
+		return err
+	}
+	o := lora.DataOptions{SeqLen: r.o.SeqLen}
+	if r.o.Template != "" {
+		if o.Template, err = small(r.o.Template, 1<<20); err != nil {
+			return err
+		}
+	}
+	var t lora.Tokenizer
+	if tok != nil {
+		t = tok
+	}
+	if r.data, r.count, err = lora.Read(r.Ctx, r.o.Data, r.model, t, o); err != nil {
+		return err
+	}
+	if strings.HasSuffix(r.o.Data, ".safetensors") {
+		batch, err := lora.StepBatch(r.o.Data)
+		if err != nil {
+			return err
+		}
+		if batch > 0 {
+			r.o.Batch, r.o.Ordered = batch, true
+		}
+	}
+	if r.o.Held != "" {
+		w, _, err := lora.Read(r.Ctx, r.o.Held, r.model, t, o)
+		if err != nil {
+			return err
+		}
+		r.o.Eval = &w
+	}
+	if r.count.Cut > 0 {
+		r.Note("%d of %d records are longer than --seqlen and were cut", r.count.Cut, r.count.Records)
+	}
+	if r.o.Start != "" {
+		if r.o.Init, err = lora.Open(r.o.Start, r.model); err != nil {
+			return err
+		}
+	}
+	return shell.Usage(r.o.Options.Validate())
+}
+
+// train trains an adapter.
+func (r *run) train() (any, error) {
+	r.watch()
+	a, err := lora.Train(r.Ctx, r.model, r.data, r.o.Options)
+	r.end()
+	if err != nil {
+		return nil, err
+	}
+	r.done = &Report{Out: r.o.Out, Report: a.Report(), Records: r.count}
+	if err := a.Save(r.o.Out, r.o.Overwrite || r.o.Resume); err != nil {
+		return nil, err
+	}
+	if n := r.done.DeadShards; n > 0 {
+		r.Note("%d shards of the pools are used by no block: they are stored, but never trained (--sampling balanced uses all)", n)
+	}
+	if err := r.record(func(name string, data []byte) error { return shell.WriteFile(filepath.Join(r.o.Out, name), data) }); err != nil {
+		return nil, err
+	}
+	return r.done, r.finish()
+}
+
+// tune trains the whole model.
+func (r *run) tune() (any, error) {
+	r.watch()
+	report, err := lora.Tune(r.Ctx, r.model, r.data, r.o.Options)
+	r.end()
+	if err != nil {
+		return nil, err
+	}
+	r.done = &Report{Out: r.o.Out, Report: report, Records: r.count}
+	s, err := r.model.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite || r.o.Resume})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.record(s.AddFile); err != nil {
+		return nil, errors.Join(err, s.Abort())
+	}
+	if err := s.Finish(r.Ctx); err != nil {
+		return nil, errors.Join(err, s.Abort())
+	}
+	return r.done, r.finish()
+}
+
+// record gives the report and the page with the curves to what puts files into the output.
+func (r *run) record(put func(name string, data []byte) error) error {
+	text, err := r.Record(r.done)
+	if err != nil {
+		return err
+	}
+	page, err := Page(r.done)
+	if err != nil {
+		return err
+	}
+	return errors.Join(put("training.json", text), put("training.html", page))
+}
+
+// finish says what was done and removes the state.
+func (r *run) finish() error {
+	d := r.done
+	last := d.Steps[len(d.Steps)-1]
+	r.Printf("%s of %s parameters trained in %d steps, %.0f tokens/s; loss %.4f → %.4f", shell.Thousands(d.Trainable), shell.Thousands(d.Base), len(d.Steps), d.PerSecond, d.Steps[0].Loss, last.Loss)
+	if n := len(d.Evals); n > 0 {
+		r.Printf("; held out %.4f", d.Evals[n-1].Loss)
+		if d.Best > 0 {
+			r.Printf(", kept that of step %d", d.Best)
+		}
+	}
+	r.Printf("; in %s\n", d.Out)
+	return os.RemoveAll(r.o.StateDir)
+}
+
+// watch shows how far the run is.
+func (r *run) watch() {
+	o := &r.o.Options
+	spent, tokens := 0.0, 0
+	o.Plan = func(p lora.RunPlan) {
+		r.bar = r.Progress("training", int64(p.Steps))
+		if p.Done > 0 {
+			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
+		}
+		if p.Dropped > 0 {
+			r.Note("%d sequences have no token that counts and are left out", p.Dropped)
+		}
+	}
+	o.Each = func(s lora.Step) {
+		spent, tokens = spent+s.Seconds, tokens+s.Tokens
+		r.bar.Say(fmt.Sprintf("loss %.4f, %.0f tokens/s", s.Loss, float64(tokens)/max(spent, 1e-9)))
+		r.bar.Set(int64(s.Step + 1))
+	}
+	o.Note = func(e lora.Eval) { r.Note("after step %d: held-out loss %.4f", e.Step, e.Loss) }
+}
+
+func (r *run) end() {
+	if r.bar != nil {
+		r.bar.End()
+		r.bar = nil
+	}
+}
+
+// small reads a text file of limited size.
+func small(path string, most int64) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s: larger than %d bytes", path, most)
+	}
+	return string(text), err
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/training"
+	"github.com/modelcompress/compress/lm/optim"
+	"github.com/modelcompress/compress/lora"
+)
+
+const loraTrainExample = `compress lora train testdata/nano/base --data testdata/nano/text/calib.txt --steps 20 --seqlen 128 --out adapter
+compress lora train MODEL --kind lora --rank 16 --targets q,v --data chats.jsonl --schedule cosine --warmup 20 --clip 1 --out DIR
+compress lora train MODEL --kind full --optimizer adalomo --data FILE --out DIR
+compress lora train MODEL --config run.yaml --resume`
+
+func loraTrainCmd(a *shell.App) *cobra.Command {
+	var o training.Options
+	var config string
+	var cmd *cobra.Command
+	cmd = a.Verb(shell.Verb{
+		Use: "train MODEL --data FILE --out DIR", Short: "Train an adapter, or a whole model",
+		Long: "Trains a Mixture of Shards, a LoRA or one of its relatives on a frozen base, or with --kind full every parameter. Data: plain text; JSONL with text, " +
+			"with prompt and completion, or with chat messages (of the latter two only the answers count); or a .safetensors file with input_ids and labels [steps,B,T], " +
+			"whose batches are taken as they are. The output holds the adapter in PEFT's form (Mixture of Shards: its own), training.json and training.html " +
+			"with the curves. --resume goes on after an interruption, to the same bytes. --config reads the same settings from a YAML file.",
+		Example: loraTrainExample,
+		Args:    cobra.ExactArgs(1), Resumes: true,
+		Run: func(j *shell.Job, args []string) (any, error) {
+			if config != "" {
+				if err := training.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
+					return nil, err
+				}
+			}
+			if o.Start != "" { // its kind and sizes hold, unless they are asked for
+				o.Kind, o.Rank, o.Alpha = given(cmd, "kind", o.Kind), given(cmd, "rank", o.Rank), given(cmd, "alpha", o.Alpha)
+			}
+			return training.Train(j, args[0], o)
+		},
+	})
+	f := cmd.Flags()
+	f.StringVar(&o.Data, "data", "", "file to train on")
+	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
+	f.StringVar(&config, "config", "", "YAML file with the same settings as these flags, without the dashes")
+	f.StringVar(&o.Start, "init", "", "folder of an adapter to start from, with its kind and sizes")
+	f.StringVar(&o.Held, "eval", "", "file to evaluate on")
+	f.StringVar(&o.Template, "chat-template", "", "file with a chat template, instead of that of the tokenizer's configuration")
+	f.IntVar(&o.SeqLen, "seqlen", 512, "longest sequence, in tokens")
+	f.StringVar(&o.Precision, "precision", "exact", "of matrix products: exact, or fast (activations are rounded to BF16 where weights are BF16)")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+	addAdapterFlags(f, &o.Options)
+	addRunFlags(f, &o.Options)
+	shell.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
+	for flag, words := range map[string][]string{
+		"kind": lora.Kinds, "schedule": optim.ScheduleNames, "optimizer": lora.Optimizers, "sampling": {"official", "balanced", "pure"},
+		"bias": {"none", "all", "lora_only"}, "precision": {"exact", "fast"},
+	} {
+		shell.Complete(cmd, flag, words...)
+	}
+	return cmd
+}
+
+// given is the value of a flag if that was set, otherwise nothing.
+func given[T any](cmd *cobra.Command, flag string, value T) T {
+	if cmd.Flags().Changed(flag) {
+		return value
+	}
+	var zero T
+	return zero
+}
+
+// addAdapterFlags adds what an adapter is.
+func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
+	f.StringVar(&o.Kind, "kind", "mos", "what is trained: "+strings.Join(lora.Kinds, ", "))
+	f.IntVar(&o.Rank, "rank", 8, "rank r of the change of a matrix")
+	f.Float64Var(&o.Alpha, "alpha", 16, "the change is alpha/rank times the product of its factors")
+	f.Float64Var(&o.Dropout, "dropout", 0, "share of a matrix' inputs that its change does not see, drawn anew in every step")
+	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "mos: rank e of the LoRA with as many parameters")
+	f.IntVar(&o.Shards, "shards", 4, "mos: shards l of a vector")
+	f.IntVar(&o.Private, "private", 1, "mos: ranks p of each block's own; -1 is none")
+	f.StringVar(&o.Sampling, "sampling", "official", "mos: how shards are drawn: official, balanced (all equally often), pure (every block uses all)")
+	f.BoolVar(&o.Paired, "paired", false, "mos: draw the shards of B with those of A (no pair dissociation)")
+	f.BoolVar(&o.RSLoRA, "rslora", false, "scale by alpha/√rank")
+	f.BoolVar(&o.DoRA, "dora", false, "lora: train magnitudes apart from directions")
+	f.BoolVar(&o.OutputBias, "lora-bias", false, "lora: train a bias beside B")
+	f.Float64Var(&o.DInitial, "d-initial", 0.1, "vera: start of the scales of A's rows")
+	f.IntVar(&o.Unshared, "unshared", 1, "prolora: ranks that are not shared; -1 is none")
+	f.IntVar(&o.InParts, "in-parts", 2, "prolora: copies along the inputs")
+	f.IntVar(&o.OutParts, "out-parts", 2, "prolora: copies along the outputs")
+	f.StringSliceVar(&o.Targets, "targets", nil, "matrices to change: roles (q, k, v, o, gate, up, down), names, or /regular expression/ of paths; default all of the blocks")
+	f.StringSliceVar(&o.Exclude, "exclude", nil, "names, or /regular expression/, of matrices to leave alone")
+	f.IntSliceVar(&o.Layers, "layers", nil, "only these blocks, from 0")
+	f.StringSliceVar(&o.Whole, "modules-to-save", nil, "modules that are trained whole, by the ends of their paths")
+	f.StringVar(&o.Bias, "bias", "none", "biases that are trained: none, all, lora_only (those of changed matrices)")
+}
+
+// addRunFlags adds how it is trained.
+func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
+	f.IntVar(&o.Steps, "steps", 0, "steps; 0 is one pass over the data")
+	f.IntVar(&o.Batch, "batch", 4, "sequences per step")
+	f.IntVar(&o.MicroBatch, "micro-batch", 0, "sequences per pass through the model; 0 is all of a step")
+	f.IntVar(&o.Pack, "pack", 0, "fill steps with short sequences up to this many tokens, instead of --batch")
+	f.BoolVar(&o.Ordered, "ordered", false, "take sequences as they stand instead of at random")
+	f.Float64Var(&o.LR, "lr", 0, "learning rate; 0 is 2e-4, for --kind full 1e-5")
+	f.StringVar(&o.Schedule, "schedule", "constant", "of the learning rate: "+strings.Join(optim.ScheduleNames, ", "))
+	f.IntVar(&o.Warmup, "warmup", 0, "steps over which the learning rate rises")
+	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "share of a value, times the learning rate, that a step takes away")
+	f.Float64Var(&o.Clip, "clip", 0, "largest norm of all gradients together; 0 is no bound")
+	f.StringVar(&o.Optimizer, "optimizer", "adamw", "adamw; with --kind full also lomo and adalomo, which keep next to no state")
+	f.IntVar(&o.EvalEvery, "eval-every", 0, "steps between evaluations; 0 is only after the last")
+	f.BoolVar(&o.KeepBest, "keep-best", false, "write what the best evaluation had, instead of the last")
+	f.IntVar(&o.SaveEvery, "save-every", 50, "steps between two states to resume from")
+	f.Int64Var(&o.Memory, "memory", 0, "bytes for kept activations; 0 is half of what is free, -1 computes every block twice; no influence on results")
+}
+
+// trainKeys lists the flags that a configuration file may set: the verb's own and the seed.
+func trainKeys(cmd *cobra.Command) (keys []string) {
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "config" && f.Name != "help" && f.Name != "resume" && f.Name != "overwrite" {
+			keys = append(keys, f.Name)
+		}
+	})
+	return keys
+}
