@@ -1,0 +1,93 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+func evalCmd(a *shell.App) *cobra.Command {
+	var o scoring.Options
+	cmd := a.Verb(shell.Verb{
+		Use: "eval MODEL --tasks LIST --out DIR", Short: "Evaluate a model on benchmark tasks",
+		Long: "Evaluates a model by the conventions of lm-evaluation-harness: the same task files, prompts, tokens, metrics and standard " +
+			"errors. LIST names tasks, groups, tags, task files, folders or patterns of these, with commas between. DIR gets results.json, " +
+			"samples_TASK.jsonl and the answers, with which --resume continues or widens a run. Data files are looked for in the working " +
+			"directory, beside the task file and in --data.",
+		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run",
+		Args:    cobra.ExactArgs(1), Resumes: true,
+		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Run(j, args[0], o) },
+	})
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between")
+	f.StringVar(&o.Out, "out", "", "folder to write")
+	f.StringSliceVar(&o.Data, "data", nil, "folders in which data files are looked for")
+	f.StringVar(&o.Adapter, "adapter", "", "apply this adapter first")
+	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt; -1 is as the task says")
+	f.IntVar(&o.Task.Limit, "limit", 0, "first documents of each task; 0 is all")
+	f.IntVar(&o.Task.BatchSize, "batch-size", 0, "texts generated at a time, at most 16; 0 is as many as fit. No figure depends on it")
+	f.IntVar(&o.Task.MaxLength, "max-length", 0, "tokens of a sequence; 0 is what the model has")
+	f.IntVar(&o.Task.Bootstrap, "bootstrap-iters", 100_000, "resamples of standard errors that have no formula; -1 leaves standard errors out")
+	f.Uint64Var(&o.FewshotSeed, "fewshot-seed", 1234, "seed of the draws of examples")
+	f.BoolVar(&o.NoSpecial, "no-special", false, "never add the tokenizer's start token")
+	f.BoolVar(&o.LogSamples, "log-samples", true, "write what each document was asked and answered; eval compare needs it")
+	f.StringVar(&o.Task.Cache, "cache", "", "folder of answers that runs share, by weights and request")
+	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or widen a finished one")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace the results of an earlier run")
+	shell.Require(cmd, "tasks", "out")
+	shell.Inputs(cmd, "adapter", "data")
+	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a))
+	return cmd
+}
+
+func evalCompareCmd(a *shell.App) *cobra.Command {
+	draws := 10_000
+	cmd := a.Verb(shell.Verb{
+		Use: "compare RUN_A RUN_B", Short: "Test the differences between two evaluations",
+		Long: "Pairs the documents of two outputs of eval and tests every difference: McNemar's exact test where documents are right or " +
+			"wrong, otherwise a paired bootstrap, which gives the intervals too.",
+		Example: "compress eval compare dense-run pruned-run",
+		Args:    cobra.ExactArgs(2),
+		Run:     func(j *shell.Job, args []string) (any, error) { return scoring.Compare(j, args[0], args[1], draws) },
+	})
+	cmd.Flags().IntVar(&draws, "draws", draws, "resamples of the bootstrap")
+	return cmd
+}
+
+func evalTasksCmd(a *shell.App) *cobra.Command {
+	list := a.Verb(shell.Verb{
+		Use: "list", Short: "List the tasks that come with the program",
+		Long:    "Lists the tasks, groups and tags whose definitions come with the program; their data do not.",
+		Example: "compress eval tasks list", Args: cobra.NoArgs,
+		Run: func(j *shell.Job, _ []string) (any, error) { return scoring.Definitions(j, nil) },
+	})
+	show := a.Verb(shell.Verb{
+		Use: "show TASK…", Short: "Show the definition of tasks",
+		Long:    "Shows where tasks, groups or task files are defined, what they ask for, and which data files they read.",
+		Example: "compress eval tasks show arc_easy mmlu", Args: cobra.MinimumNArgs(1),
+		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Definitions(j, args) },
+	})
+	var data []string
+	var o scoring.Options
+	check := a.Verb(shell.Verb{
+		Use: "check TASK…", Short: "Try tasks without a model",
+		Long:    "Reads task files and their data, makes every prompt, and says what is wrong; for a single task it shows the first prompt.",
+		Example: "compress eval tasks check testdata/nano/tasks", Args: cobra.MinimumNArgs(1),
+		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Check(j, args, data, o) },
+	})
+	check.Flags().StringSliceVar(&data, "data", nil, "folders in which data files are looked for")
+	check.Flags().IntVar(&o.Task.Limit, "limit", 0, "first documents of each task; 0 is all")
+	shell.Inputs(check, "data")
+	cmd := a.Verb(shell.Verb{
+		Use: "tasks", Short: "List, show and check tasks",
+		Long:    "Lists the tasks that come with the program, shows definitions, and checks task files without a model.",
+		Example: "compress eval tasks list\ncompress eval tasks check my-task.yaml", Args: cobra.NoArgs,
+		Run: func(*shell.Job, []string) (any, error) {
+			return nil, shell.Usagef("list, show or check? see compress eval tasks --help")
+		},
+	})
+	cmd.AddCommand(list, show, check)
+	return cmd
+}

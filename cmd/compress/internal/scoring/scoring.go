@@ -1,0 +1,321 @@
+// Package scoring runs the verb eval: it loads a model, evaluates it on tasks, and writes and prints what comes out.
+package scoring
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora"
+)
+
+// Options are the flags of the verb.
+type Options struct {
+	Tasks       []string
+	Out         string
+	Data        []string // folders of data files
+	Adapter     string
+	Shots       int // -1: as the task says
+	FewshotSeed uint64
+	NoSpecial   bool
+	LogSamples  bool
+	Fast        bool
+	Resume      bool
+	Overwrite   bool
+	Task        task.Options
+}
+
+// Names of what an output holds.
+const (
+	resultsFile = "results.json"
+	answersFile = "answers.jsonl"
+)
+
+// ErrForeign refuses to replace a folder that holds something else.
+var ErrForeign = shell.Usagef("it holds more than the results of an evaluation, and is not replaced")
+
+// Run evaluates a model and writes the output folder.
+func Run(j *shell.Job, path string, o Options) (any, error) {
+	suite, err := task.Load(o.Tasks, o.Data...)
+	if err != nil {
+		return nil, err
+	}
+	if o.Shots >= 0 {
+		o.Task.Shots = &o.Shots
+	}
+	if o.Task.Seed = &o.FewshotSeed; o.NoSpecial {
+		special := false
+		o.Task.Special = &special
+	}
+	if err := o.Task.Validate(); err != nil {
+		return nil, shell.Usage(err)
+	}
+	out, err := open(&o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := out.evaluate(j, path, suite, o)
+	if err != nil {
+		return nil, errors.Join(err, out.abandon())
+	}
+	if err := out.commit(r); err != nil {
+		return nil, err
+	}
+	show(j, r)
+	return r, nil
+}
+
+// output is the folder under construction and the answers beside it, which outlive an interruption.
+type output struct {
+	*checkpoint.Staged
+	answers string // file
+	file    *os.File
+	w       *bufio.Writer
+	task    string // of the open samples
+}
+
+func open(o *Options) (*output, error) {
+	var allow func(dir string) error
+	if o.Resume || o.Overwrite {
+		allow = replaceable
+	}
+	s, err := checkpoint.Stage(o.Out, allow)
+	if err != nil {
+		return nil, err
+	}
+	final, err := filepath.Abs(o.Out)
+	if err != nil {
+		return nil, err
+	}
+	out := &output{Staged: s, answers: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".answers")}
+	if !o.Resume {
+		err = os.Remove(out.answers)
+	} else if _, missing := os.Stat(out.answers); missing != nil {
+		err = copyFile(out.answers, filepath.Join(final, answersFile))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.Abandon()
+		return nil, err
+	}
+	return out, nil
+}
+
+// copyFile copies a file; one that is not there is not copied.
+func copyFile(dst, src string) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	to, err := os.Create(dst)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, in)
+	return errors.Join(err, to.Close())
+}
+
+// replaceable tells whether a folder holds the results of an evaluation and nothing else.
+func replaceable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		own := name == resultsFile || name == answersFile || strings.HasPrefix(name, "samples_") && strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "report.")
+		if !own || !e.Type().IsRegular() {
+			return fmt.Errorf("%w: %s", ErrForeign, name)
+		}
+	}
+	return nil
+}
+
+func (out *output) evaluate(j *shell.Job, path string, suite *task.Suite, o Options) (*task.Results, error) {
+	precision := kernels.Exact
+	if o.Fast {
+		precision = kernels.Fast
+	}
+	m, err := j.Load(path, lm.Options{Precision: precision})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	tok, err := shell.Tokenizer(m)
+	if err == nil && tok == nil {
+		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.Task.Identity, err = identity(j, m, o); err != nil {
+		return nil, err
+	}
+	if err := attach(m, o.Adapter); err != nil {
+		return nil, err
+	}
+	bars := j.Bars()
+	defer bars.End()
+	o.Task.Progress, o.Task.Journal = bars.Show, out.answers
+	if o.LogSamples {
+		o.Task.Sample = out.sample
+	}
+	r, err := task.Run(j.Ctx, m, tok, suite, o.Task)
+	if errors.Is(err, task.ErrOtherModel) {
+		return nil, shell.Usagef("--resume: %w (HINT: choose another --out, or pass --overwrite)", err)
+	}
+	return r, errors.Join(err, out.end())
+}
+
+// identity is a hash of all that an answer depends on beside the request.
+func identity(j *shell.Job, m *lm.Model, o Options) (string, error) {
+	weights, err := m.Fingerprint(j.Ctx)
+	if err != nil {
+		return "", err
+	}
+	parts := []any{weights, o.Fast}
+	if o.Adapter != "" {
+		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+			sum, err := shell.FileHash(j.Ctx, filepath.Join(o.Adapter, name))
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, sum)
+		}
+	}
+	return shell.Fingerprint(parts...), nil
+}
+
+// attach applies an adapter, if there is one.
+func attach(m *lm.Model, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	a, err := lora.Open(dir, m)
+	if err != nil {
+		return err
+	}
+	_, err = a.Attach(m)
+	return err
+}
+
+// sample writes a line to the samples of a task.
+func (out *output) sample(name string, line []byte) error {
+	if name != out.task {
+		if err := out.end(); err != nil {
+			return err
+		}
+		f, err := os.Create(filepath.Join(out.Dir, "samples_"+name+".jsonl"))
+		if err != nil {
+			return err
+		}
+		out.file, out.w, out.task = f, bufio.NewWriterSize(f, 1<<20), name
+	}
+	_, err := out.w.Write(line)
+	return err
+}
+
+// end closes the samples of a task.
+func (out *output) end() error {
+	if out.file == nil {
+		return nil
+	}
+	err := errors.Join(out.w.Flush(), out.file.Sync(), out.file.Close())
+	out.file, out.task = nil, ""
+	return err
+}
+
+// abandon removes what is unfinished. The answers stay for --resume.
+func (out *output) abandon() error {
+	err := out.end()
+	out.Abandon()
+	return err
+}
+
+func (out *output) commit(r *task.Results) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = shell.WriteFile(filepath.Join(out.Dir, resultsFile), append(text, '\n'))
+	}
+	if err == nil {
+		err = os.Rename(out.answers, filepath.Join(out.Dir, answersFile))
+	}
+	if err != nil {
+		out.Abandon()
+		return err
+	}
+	return out.Commit()
+}
+
+// Definitions lists or shows tasks.
+func Definitions(j *shell.Job, entries []string) (any, error) {
+	list, err := task.Definitions(entries)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		showList(j, list)
+	} else {
+		showEach(j, list)
+	}
+	return list, nil
+}
+
+// ErrCheck: a task that was checked has faults.
+var ErrCheck = errors.New("tasks with faults")
+
+// Check tries tasks without a model.
+func Check(j *shell.Job, entries, data []string, o Options) (any, error) {
+	suite, err := task.Load(entries, data...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := suite.Check(o.Task)
+	if err != nil {
+		return nil, shell.Usage(err)
+	}
+	var bad []string
+	for _, c := range list {
+		if c.Err != "" {
+			bad = append(bad, c.Err)
+		}
+	}
+	showChecked(j, list)
+	if len(bad) > 0 {
+		return nil, fmt.Errorf("%w: %d of %d: %s", ErrCheck, len(bad), len(list), strings.Join(bad, "; "))
+	}
+	return list, nil
+}
+
+// Compare tests the differences between two runs.
+func Compare(j *shell.Job, a, b string, draws int) (any, error) {
+	if draws < 1 {
+		return nil, shell.Usagef("--draws %d: want 1 or more", draws)
+	}
+	c, err := task.Compare(a, b, task.CompareOptions{Draws: draws, Seed: j.Seed})
+	if err != nil {
+		return nil, err
+	}
+	showComparison(j, c)
+	for _, only := range []struct {
+		dir   string
+		tasks []string
+	}{{a, c.OnlyA}, {b, c.OnlyB}} {
+		if len(only.tasks) > 0 {
+			j.Note("only in %s: %s", only.dir, strings.Join(slices.Sorted(slices.Values(only.tasks)), ", "))
+		}
+	}
+	return c, nil
+}
