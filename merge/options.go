@@ -22,6 +22,10 @@ var (
 	ErrOverflow  = stream.ErrOverflow
 	ErrInPlace   = errors.New("output is the folder of an input")
 	ErrMethod    = errors.New("merge method is not possible here")
+	// ErrRecipe: the recipe has faults, which the error lists with line and column.
+	ErrRecipe = errors.New("recipe cannot be used")
+	// ErrMissing: models lack tensors that others have; Options.Missing says what to do.
+	ErrMissing = recipe.ErrMissing
 )
 
 // Missing says what becomes of a tensor that some models lack.

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
 // recipeLimit bounds what is read of a recipe file.
@@ -45,9 +47,33 @@ func Parse(path string, text []byte) (Recipe, error) {
 		docs, err = recipe.Order(docs)
 	}
 	if err != nil {
-		return Recipe{}, err
+		return Recipe{}, faulty(err)
 	}
 	return Recipe{path: path, text: text, docs: docs}, nil
+}
+
+// faultyRecipe is a *strict.Problems that is an ErrRecipe too, and says nothing more.
+type faultyRecipe struct{ error }
+
+// Unwrap gives what it wraps.
+func (f faultyRecipe) Unwrap() []error { return []error{f.error, ErrRecipe} }
+
+// faulty marks the faults of a recipe.
+func faulty(err error) error {
+	var p *strict.Problems
+	if errors.As(err, &p) {
+		return faultyRecipe{err}
+	}
+	return err
+}
+
+// Excerpts is an error about a recipe with the lines it is about, for people; "" if the error is about something else.
+func Excerpts(err error) string {
+	var p *strict.Problems
+	if errors.As(err, &p) {
+		return p.Excerpts()
+	}
+	return ""
 }
 
 // Text is the recipe as it was written.

@@ -36,7 +36,7 @@ func (w *work) writeTokenizer(donor, dir string) error {
 	if w.words == nil {
 		return vocab.CopyFiles(donor, dir)
 	}
-	return w.words.WriteFiles(dir, w.inputs)
+	return w.words.WriteFiles(dir)
 }
 
 // arranged is a source whose rows come in the order of the output's vocabulary, from several sources where one lacks tokens.

@@ -56,10 +56,10 @@ func prepare(r Recipe, doc *recipe.Document, named map[string]string, o Options)
 	}
 	w.plan, err = recipe.Resolve(doc, w.inputs, method.Specs(), recipe.Options{Missing: missing, Truncate: o.Truncate, DType: dtype})
 	if err != nil {
-		return w, err
+		return w, faulty(err)
 	}
 	w.warnings = slices.Clone(w.plan.Warnings)
-	return w, w.readVocabulary()
+	return w, faulty(w.readVocabulary())
 }
 
 // open opens every model that the document mentions.

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora"
+	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 	"github.com/modelcompress/compress/safetensors"
@@ -54,6 +55,7 @@ var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
 	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, gp.ErrOptions, gp.ErrGrammar,
 	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract,
+	merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
@@ -63,6 +65,9 @@ var hints = []struct {
 }{
 	{safetensors.ErrExists, "choose another --out, or pass --overwrite"},
 	{checkpoint.ErrExists, "choose another --out, or pass --overwrite"},
+	{merge.ErrMemory, "raise --memory"},
+	{merge.ErrNonFinite, "find the damage with compress inspect --verify, or pass --allow-nonfinite"},
+	{merge.ErrMissing, "--missing merge, copy or skip says what becomes of such tensors"},
 	{safetensors.ErrTruncated, "the download or copy may be incomplete: fetch the file again"},
 	{safetensors.ErrMissingShard, "fetch the missing file, or the whole folder again"},
 	{safetensors.ErrNoModel, "give a folder that holds model.safetensors, or the shards and their index"},

@@ -1,0 +1,161 @@
+// Package merging runs the verb merge and prints what it did.
+package merging
+
+import (
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/merge"
+)
+
+// Options are the flags of the verb.
+type Options struct {
+	Out, DType, Shard, Memory, Missing             string
+	DryRun, Truncate, NonFinite, Overwrite, Resume bool
+}
+
+// MethodList names all methods, for the help.
+func MethodList() string {
+	var names []string
+	for _, m := range merge.Methods() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Run merges, or with DryRun shows the plan.
+func Run(j *shell.Job, path string, o Options) (any, error) {
+	opts, err := o.library(j)
+	if err != nil {
+		return nil, err
+	}
+	if (o.Out == "") != o.DryRun {
+		return nil, shell.Usagef("give --out DIR, or --dry-run")
+	}
+	r, err := merge.Read(path)
+	if err != nil {
+		return nil, excerpted(j, err)
+	}
+	if o.DryRun {
+		return dryRun(j, r, opts)
+	}
+	bar := j.ByteBars()
+	opts.Progress = func(p merge.Progress) { bar.Show(strings.TrimSpace("merging "+p.Document), p.Done, p.Total) }
+	result, err := merge.Models(j.Ctx, r, o.Out, opts)
+	bar.End()
+	if err != nil {
+		return nil, excerpted(j, err)
+	}
+	show(j, result, o.Out)
+	return Result{result, o.Out, result.Seconds, result.BytesPerSecond}, nil
+}
+
+// Result is the report of a merge with what only this run knows.
+type Result struct {
+	*merge.Report
+	Out            string  `json:"out"`
+	Seconds        float64 `json:"merge_seconds"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+}
+
+// library makes the options of the library from the flags.
+func (o Options) library(j *shell.Job) (merge.Options, error) {
+	threads, err := j.Threads()
+	if err != nil {
+		return merge.Options{}, err
+	}
+	memory, err := shell.Bytes("memory", o.Memory)
+	if err != nil {
+		return merge.Options{}, err
+	}
+	shard, err := shell.ShardLimit(o.Shard)
+	if err != nil {
+		return merge.Options{}, err
+	}
+	if shard < 0 {
+		return merge.Options{}, shell.Usagef("--max-shard-size keep: a merge has several sources; give a size or none")
+	}
+	opts := merge.Options{
+		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard, Missing: merge.Missing(o.Missing),
+		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
+	}
+	return opts, shell.Usage(opts.Validate())
+}
+
+// excerpted shows the lines that a fault of the recipe is about before it is reported.
+func excerpted(j *shell.Job, err error) error {
+	if text := merge.Excerpts(err); text != "" && !j.Quiet {
+		j.Note("%s", strings.TrimRight(text, "\n"))
+	}
+	return err
+}
+
+// dryRun shows what a merge would do.
+func dryRun(j *shell.Job, r merge.Recipe, o merge.Options) (any, error) {
+	s, err := merge.Check(r, o)
+	if err != nil {
+		return nil, excerpted(j, err)
+	}
+	if !j.Quiet {
+		t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
+		for _, p := range s.Plan {
+			t.Add(p.Name, p.DType, shape(p.Shape), strings.Join(p.Sources, "; "))
+		}
+		j.Table(t)
+		t = &report.Table{Columns: report.Columns("", "")}
+		t.Add("method", s.Method)
+		t.Add("models", strings.Join(s.Models, ", "))
+		t.Add("configuration from", s.Donor)
+		t.Add("tensors", shell.Thousands(int64(s.Tensors)))
+		t.Add("parameters", shell.Thousands(s.Parameters))
+		t.Add("read", shell.Size(s.BytesIn))
+		t.Add("written", shell.Size(s.BytesOut))
+		t.Add("memory", shell.Size(s.Memory))
+		j.Table(t)
+	}
+	warn(j, s.Warnings)
+	return s, nil
+}
+
+// show prints what was merged.
+func show(j *shell.Job, r *merge.Report, out string) {
+	warn(j, r.Warnings)
+	for _, n := range r.NonFinite {
+		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values", n.Tensor, n.Model, n.NaN, n.Inf)
+	}
+	if j.Quiet {
+		return
+	}
+	t := &report.Table{Columns: report.Columns("", "")}
+	t.Add("method", r.Method)
+	t.Add("tensors", shell.Thousands(int64(r.Tensors)))
+	t.Add("parameters", shell.Thousands(r.Parameters))
+	t.Add("read", shell.Size(r.BytesIn))
+	t.Add("written", shell.Size(r.BytesOut))
+	t.Note = "in " + out
+	if r.Seconds > 0 {
+		t.Add("rate", shell.Size(int64(r.BytesPerSecond))+"/s")
+	}
+	j.Table(t)
+}
+
+// warn prints warnings, the first few of many.
+func warn(j *shell.Job, warnings []string) {
+	const most = 20
+	for _, w := range warnings[:min(len(warnings), most)] {
+		j.Note("warning: %s", w)
+	}
+	if n := len(warnings) - most; n > 0 {
+		j.Note("and %d warnings more; all are in the report", n)
+	}
+}
+
+// shape writes dimensions.
+func shape(dims []int64) string {
+	list := make([]string, len(dims))
+	for i, d := range dims {
+		list[i] = shell.Thousands(d)
+	}
+	return strings.Join(list, " × ")
+}
