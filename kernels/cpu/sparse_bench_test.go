@@ -39,7 +39,7 @@ func BenchmarkSparse(b *testing.B) {
 	for _, mask := range sparseMasks {
 		for _, t := range []kernels.DType{kernels.BF16, kernels.F32} {
 			var weights []sparsePair
-			for _, m := range []int{1, 4, 16, 256} {
+			for _, m := range []int{1, 4, 16, 64, 256} {
 				for _, threads := range benchThreads {
 					b.Run(fmt.Sprintf("%s/%s/m=%d/threads=%d", mask.name, t, m, threads), func(b *testing.B) {
 						if weights == nil {
