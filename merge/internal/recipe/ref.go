@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // Source is a folder with a checkpoint or an adapter: a path or a name on the Hugging Face hub, and a revision of it.
@@ -195,4 +196,14 @@ func cached(s Source, cache string) (string, bool) {
 // plainName tells a word that stays in its folder.
 func plainName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")
+}
+
+// DecodeRef reads a reference from a recipe of another kind: text, or a map of model, lora and override_architecture.
+func DecodeRef(r *strict.Reader, n *strict.Node, what string) Ref {
+	return ref(r, n, what)
+}
+
+// DecodeDType reads the name of a floating-point type, 0 for nil.
+func DecodeDType(r *strict.Reader, n *strict.Node, what string) safetensors.DType {
+	return dtype(r, n, what)
 }

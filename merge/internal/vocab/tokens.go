@@ -198,6 +198,7 @@ func (t *tokens) byID() []string {
 
 // strip removes the tokens that have no row in a model of that many.
 func (t *tokens) strip(rows int) error {
+	rows = max(rows, 0)
 	removed := map[string]bool{}
 	for token, id := range t.ids {
 		if id >= rows {
