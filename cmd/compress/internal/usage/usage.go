@@ -6,11 +6,11 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"charm.land/fang/v2"
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/colorprofile"
-	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,7 +27,7 @@ func Help(c *cobra.Command, _ []string) {
 	if text == "" {
 		text = c.Short
 	}
-	fmt.Fprintf(w, "\n%s\n", indent(ansi.Wordwrap(text, w.width-2, ""), 2))
+	fmt.Fprintf(w, "\n%s\n", indent(wrap(text, w.width-2), 2))
 	w.title("usage")
 	fmt.Fprintln(w, indent(c.UseLine(), 4))
 	if c.Example != "" {
@@ -79,7 +79,7 @@ func (w helpWriter) list(title string, rows [][2]string) {
 	}
 	name := lipgloss.NewStyle().Foreground(w.scheme.Flag)
 	for _, r := range rows {
-		lines := strings.Split(ansi.Wordwrap(r[1], max(20, w.width-first-7), ""), "\n")
+		lines := strings.Split(wrap(r[1], max(20, w.width-first-7)), "\n")
 		fmt.Fprintf(w, "    %s%s  %s\n", name.Render(r[0]), strings.Repeat(" ", first-len(r[0])), lines[0])
 		for _, line := range lines[1:] {
 			fmt.Fprintln(w, strings.Repeat(" ", first+6)+line)
@@ -97,6 +97,32 @@ func flagHelp(f *pflag.Flag) [2]string {
 		text += " (" + f.DefValue + ")"
 	}
 	return [2]string{name, text}
+}
+
+// wrap breaks lines at blanks, so that names of flags stay whole.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		at := 0
+		for word := range strings.FieldsSeq(line) {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case at == 0:
+			case at+1+n > width:
+				b.WriteByte('\n')
+				at = 0
+			default:
+				b.WriteByte(' ')
+				at++
+			}
+			b.WriteString(word)
+			at += n
+		}
+		if strings.HasSuffix(line, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
 }
 
 func indent(text string, by int) string {
