@@ -42,7 +42,7 @@ var (
 	ErrExamples    = prompt.ErrExamples      // fewer documents than a prompt needs examples
 )
 
-//go:embed shipped
+//go:embed all:shipped
 var shippedFiles embed.FS
 
 // shipped reads the definitions of this package, once.

@@ -51,6 +51,8 @@ var results = map[string]Results{
 
 var docs = map[string]Docs{
 	"docs.arc":           each(arc),
+	"docs.bbh_cot":       worked(func(s string) (string, error) { return s, nil }),
+	"docs.bbh_direct":    worked(conclusion),
 	"docs.boolq":         each(boolq),
 	"docs.commonsenseqa": each(arc),
 	"docs.hellaswag":     each(hellaswag),
@@ -179,11 +181,12 @@ func pages(docs []*value.Dict) ([]*value.Dict, error) {
 	var out []*value.Dict
 	var page strings.Builder
 	end := func() {
-		if value.Strip(page.String()) != "" {
-			d := value.NewDict()
-			d.Set("page", page.String())
-			out = append(out, d)
+		if value.Strip(page.String()) == "" { // blank lines at the beginning belong to the first page
+			return
 		}
+		d := value.NewDict()
+		d.Set("page", page.String())
+		out = append(out, d)
 		page.Reset()
 	}
 	for i, d := range docs {

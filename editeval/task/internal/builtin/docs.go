@@ -221,3 +221,50 @@ func hellaswag(d *value.Dict) error {
 	d.Set("query", query)
 	return put(d, query, choices, gold)
 }
+
+// worked reads the worked examples of a BIG-Bench Hard task: lines of a file that holds a remark, a rule of dashes, a description and
+// questions with their answers, blank lines between. What stands before the first question is the lead of the first example.
+func worked(answer func(s string) (string, error)) Docs {
+	return func(lines []*value.Dict) ([]*value.Dict, error) {
+		var b strings.Builder
+		for _, l := range lines {
+			s, err := text(l, "text")
+			if err != nil {
+				return nil, err
+			}
+			b.WriteString(s + "\n")
+		}
+		_, body, ok := strings.Cut(b.String(), "\n-----\n")
+		if !ok {
+			return nil, fmt.Errorf("%w: no rule of dashes before the description", ErrDocument)
+		}
+		parts := strings.Split("\n\n"+strings.Trim(body, "\n"), "\n\nQ: ")
+		lead := strings.TrimLeft(parts[0], "\n") + "\n\n"
+		var out []*value.Dict
+		for _, p := range parts[1:] {
+			question, solution, ok := strings.Cut(p, "\nA: Let's think step by step.\n")
+			if !ok {
+				return nil, fmt.Errorf("%w: no answer to %.60q", ErrDocument, p)
+			}
+			target, err := answer(solution)
+			if err != nil {
+				return nil, err
+			}
+			d := value.NewDict()
+			d.Set("lead", lead)
+			d.Set("input", question)
+			d.Set("target", target)
+			out, lead = append(out, d), ""
+		}
+		return out, nil
+	}
+}
+
+// conclusion is what a solution says that the answer is.
+func conclusion(s string) (string, error) {
+	_, answer, ok := strings.Cut(s, "he answer is ")
+	if !ok {
+		return "", fmt.Errorf("%w: no conclusion in %.60q", ErrDocument, s)
+	}
+	return strings.TrimSuffix(strings.TrimSpace(answer), "."), nil
+}

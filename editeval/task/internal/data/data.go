@@ -37,6 +37,9 @@ var (
 	ErrLimit    = errors.New("beyond a limit")
 )
 
+// known are the endings that tell a file's format whatever a task says.
+var known = []string{"jsonl", "ndjson", "json", "csv", "tsv", "parquet", "txt"}
+
 const (
 	maxLine    = 64 << 20
 	maxRecords = 20_000_000
@@ -103,8 +106,8 @@ func (s Source) find(name string) ([]string, error) {
 // read reads one file.
 func (s Source) read(file string) ([]*value.Dict, error) {
 	format := s.Format
-	if format == "" {
-		format = strings.TrimPrefix(filepath.Ext(file), ".")
+	if ext := strings.TrimPrefix(filepath.Ext(file), "."); format == "" || slices.Contains(known, ext) {
+		format = ext
 	}
 	if format == "parquet" {
 		rows, err := parquet.Read(file)
