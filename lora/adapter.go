@@ -41,7 +41,7 @@ func Open(dir string, m *lm.Model) (*Adapter, error) {
 	if native.Handles(kind) {
 		a, err = native.Read(dir, base)
 	} else {
-		a, err = peft.Read(dir, base.Modules())
+		a, _, err = peft.ReadOn(dir, base.Modules(), base.Values)
 	}
 	if err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, err
 	case !native.Handles(kind) && base == nil:
 		return peft.ReadAlone(dir)
 	case !native.Handles(kind):
-		return peft.ReadNoted(dir, base.Modules)
+		return peft.ReadOn(dir, base.Modules, stored{base}.Values)
 	case base != nil:
 		a, err := native.Read(dir, stored{base})
 		return a, nil, err

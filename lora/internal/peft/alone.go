@@ -20,6 +20,9 @@ func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if moves(s.Init) {
+		return nil, nil, needsBase(dir, s.Init)
+	}
 	f, err := openWeights(dir)
 	if err != nil {
 		return nil, nil, err

@@ -231,8 +231,8 @@ func readBias(key string, value json.RawMessage, b *adapter.Biases) error {
 	return nil
 }
 
-// moving are the starts that take a part of the base's weights into the factors, so that the factors belong to another base.
-var moving = []string{"pissa", "olora", "corda", "lora_ga", "loftq"}
+// lost are the starts that change the base's weights by what neither the adapter nor the base tells.
+var lost = []string{"pissa_niter_", "corda", "lora_ga", "loftq"}
 
 // readInit reads how the factors were started. Once they are trained, that matters only where the start has changed the base.
 func readInit(key string, value json.RawMessage, name *string) error {
@@ -245,9 +245,9 @@ func readInit(key string, value json.RawMessage, name *string) error {
 		return err
 	}
 	*name = strings.ToLower(*name)
-	for _, m := range moving {
-		if *name == m || strings.HasPrefix(*name, m+"_niter_") {
-			return fmt.Errorf("%w: key %q: %.60q changes the base's weights too, which the adapter does not hold (HINT: PEFT's save_pretrained converts "+
+	for _, m := range lost {
+		if strings.HasPrefix(*name, m) {
+			return fmt.Errorf("%w: key %q: %.60q changes the base's weights too, by what the adapter does not hold (HINT: PEFT's save_pretrained converts "+
 				"such an adapter to plain LoRA with path_initial_model_for_weight_conversion)", adapter.ErrUnsupported, key, *name)
 		}
 	}

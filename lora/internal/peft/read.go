@@ -25,8 +25,14 @@ func Read(dir string, modules []adapter.Module) (*adapter.Adapter, error) {
 	return a, err
 }
 
-// ReadNoted is [Read], and lists what was accepted without effect, a line each.
+// ReadNoted is [Read], and lists what was accepted without effect, a line each. Adapters that need the base's weights too are
+// refused; see [ReadOn].
 func ReadNoted(dir string, modules []adapter.Module) (*adapter.Adapter, []string, error) {
+	return ReadOn(dir, modules, nil)
+}
+
+// read reads what the files say.
+func read(dir string, modules []adapter.Module) (*adapter.Adapter, []string, error) {
 	s, err := readSettings(dir)
 	if err != nil {
 		return nil, nil, err
