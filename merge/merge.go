@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -117,7 +116,7 @@ func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]s
 		return nil, err
 	}
 	w.warnings = append([]string(nil), w.plan.Warnings...)
-	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), MaxShard: o.MaxShard})
+	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), MaxShard: o.MaxShard, Every: o.journalEvery})
 	if err != nil {
 		return nil, err
 	}
@@ -260,12 +259,12 @@ func (w *work) job() (string, error) {
 	o := w.o
 	o.Workers, o.Memory = 0, 0
 	err := json.NewEncoder(h).Encode(map[string]any{
-		"format": 1, "version": compress.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o, "files": files,
+		"format": 1, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o, "files": files,
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// Methodical is unexported prose shared by card and report: the recipe's models as words.
+// modelWords are the plan's models as a recipe writes them.
 func modelWords(p *recipe.Plan) []string {
 	words := make([]string, len(p.Models))
 	for i, m := range p.Models {

@@ -58,6 +58,8 @@ type Options struct {
 	Resume         bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
 	// Progress is called now and then, by one goroutine at a time. May be nil.
 	Progress func(Progress) `json:"-"`
+
+	journalEvery int64 // bytes between two entries of the journal; 0: the package's choice
 }
 
 // Progress is how far a merge has come.

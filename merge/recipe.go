@@ -24,19 +24,25 @@ type Recipe struct {
 
 // Read reads a recipe file. The error lists every fault of the file with line and column.
 func Read(path string) (Recipe, error) {
-	f, err := os.Open(path)
+	text, err := readText(path)
 	if err != nil {
 		return Recipe{}, err
+	}
+	return Parse(path, text)
+}
+
+// readText reads a recipe file of any kind.
+func readText(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, recipeLimit+1))
-	if err != nil {
-		return Recipe{}, err
+	if err == nil && len(text) > recipeLimit {
+		err = fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
 	}
-	if len(text) > recipeLimit {
-		return Recipe{}, fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
-	}
-	return Parse(path, text)
+	return text, err
 }
 
 // Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path, which also names the

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -88,7 +87,7 @@ func settings(v recipe.Values) string {
 func (w *work) report(job string) *Report {
 	s := w.plan.Summary()
 	r := &Report{
-		Version: compress.Version(), Job: job, Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
+		Version: output.Version(), Job: job, Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
 		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary, Recipe: string(w.recipe.text),
 	}
 	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output

@@ -35,9 +35,13 @@ const SegmentSize = 1 << 19
 
 // Values are resolved parameters by name.
 type Values interface {
+	// Number is a number, 0 if there is none.
 	Number(name string) float64
+	// Bool is a truth value, false if there is none.
 	Bool(name string) bool
+	// Text is a word, "" if there is none.
 	Text(name string) string
+	// Has tells whether the parameter has a value.
 	Has(name string) bool
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,8 +37,11 @@ const (
 	manifestMax  = 64 << 20
 )
 
-// syncBytes is how much is written between two entries of the journal.
-const syncBytes = 256 << 20
+// syncBytes and syncTime are how much is written between two entries of the journal.
+const (
+	syncBytes = 256 << 20
+	syncTime  = 5 * time.Second
+)
 
 // Options of [Open].
 type Options struct {
@@ -46,6 +50,7 @@ type Options struct {
 	Job       string // identifies recipe, inputs and choices
 	Tensors   []safetensors.Info
 	MaxShard  int64 // bytes per file, 0: no bound
+	Every     int64 // bytes written between two entries of the journal; 0: 256 MiB, or what five seconds write
 }
 
 // Folder is an output in the making.
@@ -61,6 +66,7 @@ type Folder struct {
 	sums    map[string][]sum // of finished chunks
 	pending []string         // tensors written since the last entry
 	bytes   int64
+	last    time.Time // of the last entry
 	syncing bool
 	failure error
 	idle    *sync.Cond
@@ -86,7 +92,7 @@ func Open(dir string, o Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}}
+	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}, last: time.Now()}
 	f.idle = sync.NewCond(&f.mu)
 	if err := f.target(); err != nil || f.complete {
 		return f, err
@@ -306,16 +312,24 @@ func (f *Folder) Written(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pending = append(f.pending, name)
-	if f.failure != nil || f.syncing || f.bytes < syncBytes {
+	if f.failure != nil || f.syncing || !f.due() {
 		return f.failure
 	}
 	done := map[string][]sum{}
 	for _, n := range f.pending {
 		done[n] = slices.Clone(f.sums[n])
 	}
-	f.pending, f.bytes, f.syncing = nil, 0, true
+	f.pending, f.bytes, f.syncing, f.last = nil, 0, true, time.Now()
 	go f.commit(done)
 	return nil
+}
+
+// due tells whether it is time for an entry.
+func (f *Folder) due() bool {
+	if f.o.Every > 0 {
+		return f.bytes >= f.o.Every
+	}
+	return f.bytes >= syncBytes || time.Since(f.last) >= syncTime
 }
 
 // commit makes tensors durable and enters them.

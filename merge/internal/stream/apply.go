@@ -1,0 +1,172 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/vec"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// apply computes and writes all segments that the output lacks.
+func (e *engine) apply(p *method.Program, segments []segment, check bool) error {
+	segments = slices.DeleteFunc(slices.Clone(segments), func(s segment) bool { return s.Done })
+	if p != nil && p.Whole != nil {
+		return e.whole(p, segments)
+	}
+	return e.each(segments, func(ws *workspace, i int) error {
+		s := segments[i]
+		if s.Raw != nil {
+			return e.copy(ws, s, check)
+		}
+		buf := <-e.free
+		size := width(s.DType)
+		if int64(cap(buf)) < (s.end-s.first)*size {
+			buf = make([]byte, (s.end-s.first)*size)
+		}
+		data := buf[:(s.end-s.first)*size]
+		err := ws.blocks(s, 0, check, func(b *method.Block) error {
+			p.Apply(b)
+			at := (b.Off - s.first) * size
+			return e.store(s, data[at:at+int64(b.Len())*size], b.Out, b.Off)
+		})
+		if err != nil {
+			e.free <- buf
+			return err
+		}
+		e.full <- chunk{s.run, s.first * size, data, buf}
+		return nil
+	})
+}
+
+// store rounds a block to the output's type.
+func (e *engine) store(s segment, dst []byte, x []float32, off int64) error {
+	limit := uint32(vec.Infinite)
+	if s.DType == safetensors.F16 {
+		limit = 0x477ff000 // 65520, which rounds to infinity
+	}
+	if peak := vec.Peak(x); peak >= limit && !e.o.AllowNonFinite && s.finite() {
+		return fmt.Errorf("tensor %q, elements %d to %d: %w in %s", s.Tensor.Name, off, off+int64(len(x)), ErrOverflow, s.DType)
+	}
+	return Narrow(dst, x, s.DType)
+}
+
+// finite tells whether no input was found to hold values that are not finite; those have an error of their own.
+func (r *run) finite() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !slices.ContainsFunc(r.bad, func(n NonFinite) bool { return n.NaN+n.Inf > 0 })
+}
+
+// copy writes a segment of raw bytes, and reads the elements if they are to be checked.
+func (e *engine) copy(ws *workspace, s segment, check bool) error {
+	if check && len(s.X) > 0 {
+		if err := ws.blocks(s, 0, true, func(*method.Block) error { return nil }); err != nil {
+			return err
+		}
+	}
+	bits := int64(s.DType.Bits())
+	lo, hi := s.first*bits/8, s.end*bits/8
+	e.full <- chunk{s.run, lo, s.Raw[lo:hi], nil}
+	return nil
+}
+
+// whole runs a program that wants all elements at once.
+func (e *engine) whole(p *method.Program, segments []segment) error {
+	if len(segments) == 0 {
+		return nil
+	}
+	r := segments[0].run
+	w := &method.Whole{Out: make([]float32, r.Tensor.N)}
+	for range r.X {
+		w.X = append(w.X, make([]float32, r.Tensor.N))
+	}
+	if r.Base != nil {
+		w.Base = make([]float32, r.Tensor.N)
+	}
+	err := e.each(segments, func(_ *workspace, i int) error {
+		s := segments[i]
+		for j, src := range r.X {
+			if err := r.load(src, j, w.X[j][s.first:s.end], s.first, true); err != nil {
+				return err
+			}
+		}
+		if r.Base == nil {
+			return nil
+		}
+		return r.load(r.Base, len(r.X), w.Base[s.first:s.end], s.first, true)
+	})
+	if err == nil {
+		err = e.wholeStat(r, w)
+	}
+	if err == nil {
+		err = e.check([]*run{r})
+	}
+	if err == nil {
+		err = p.Whole(w)
+	}
+	if err != nil {
+		return err
+	}
+	return e.each(segments, func(_ *workspace, i int) error {
+		s := segments[i]
+		data := make([]byte, (s.end-s.first)*width(s.DType))
+		if err := e.store(s, data, w.Out[s.first:s.end], s.first); err != nil {
+			return err
+		}
+		e.full <- chunk{s.run, s.first * width(s.DType), data, nil}
+		return nil
+	})
+}
+
+// wholeStat reads the statistics of a whole tensor.
+func (e *engine) wholeStat(r *run, w *method.Whole) error {
+	for j, src := range r.Stat {
+		w.Stat = append(w.Stat, nil)
+		if src == nil {
+			continue
+		}
+		n := int64(1)
+		for _, d := range r.Tensor.Inputs[j].Stat {
+			n *= d
+		}
+		w.Stat[j] = make([]float32, n)
+		if err := src.Read(w.Stat[j], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Narrow writes x in a floating-point type of two, four or eight bytes, rounded to nearest even.
+func Narrow(dst []byte, x []float32, d safetensors.DType) error {
+	if len(x) == 0 {
+		return nil
+	}
+	switch d {
+	case safetensors.BF16:
+		vec.NarrowBF16(words(dst), x)
+	case safetensors.F16:
+		vec.NarrowF16(words(dst), x)
+	case safetensors.F32:
+		b, err := kernels.Wrap(kernels.F32, dst)
+		if err != nil {
+			return err
+		}
+		copy(b.F32(), x)
+	case safetensors.F64:
+		b, err := kernels.Wrap(kernels.F64, dst)
+		if err != nil {
+			return err
+		}
+		for i, v := range x {
+			b.F64()[i] = float64(v)
+		}
+	default:
+		return fmt.Errorf("merging to %s: %w", d, errors.ErrUnsupported)
+	}
+	return nil
+}
