@@ -3,6 +3,7 @@ package lm
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -51,14 +52,7 @@ func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
 
 // outputs lists the parameters of the head in the order in which their gradients come; a tied table is not among them.
 func (b *backward) outputs() group {
-	m := b.m
-	var g group
-	for _, p := range m.output {
-		if p != m.embed {
-			g = append(g, p)
-		}
-	}
-	return g
+	return slices.DeleteFunc(slices.Clone(b.m.output), func(p *param) bool { return p == b.m.embed })
 }
 
 // openHead makes room for the head's gradients and for some rows on the way there and back.
@@ -147,6 +141,10 @@ func (b *backward) objective(dlogits, logits kernels.Mat, labels []int32, scale 
 // headBackward takes the gradients of some logits back to the rows of the stream that they came from.
 func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []int32) error {
 	m := b.m
+	if i, _ := slices.BinarySearch(rows, int32(b.From)); i > 0 { // of one sequence
+		n := len(rows)
+		dlogits, in, normed, stream, rows = dlogits.RowRange(i, n), in.RowRange(i, n), normed.RowRange(i, n), stream.RowRange(i, n), rows[i:]
+	}
 	g := b.grad(m.head)
 	if m.head == m.embed {
 		g = b.table

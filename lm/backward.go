@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -22,6 +23,9 @@ type BackwardOptions struct {
 	// WantHidden chooses the hidden states whose gradients are computed: 0 is the embeddings, i what leaves block i-1, as in
 	// [Result].Hidden; nil: all. Nothing is computed below the lowest thing that is wanted.
 	WantHidden func(state int) bool
+	// From is the first position whose gradients are computed, in a single sequence and with no parameters asked for: those of earlier
+	// ones are zeros, and what cannot reach it is left out, but for mixtures.
+	From int
 	// Edit may change a hidden state [Σlens, hidden] in the forward pass, before anything else sees it; nil: nobody does. What it
 	// adds has the gradient that HiddenGrad gets for the state.
 	Edit func(state int, x kernels.Mat) error
@@ -64,6 +68,9 @@ func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) 
 	}
 	defer b.end()
 	b.plan(ids)
+	if err := b.cut(ids); err != nil {
+		return nil, err
+	}
 	if err := b.forward(ctx, h.X); err != nil {
 		return nil, err
 	}
@@ -138,18 +145,20 @@ func (b *backward) plan(ids [][]int32) {
 	}
 }
 
+// cut leaves out the positions that the options name.
+func (b *backward) cut(ids [][]int32) error {
+	b.From = b.o.From
+	if n := b.From; n != 0 && (n < 0 || len(ids) != 1 || n >= len(ids[0]) || slices.Contains(b.trains, true) || b.wantsAny(b.m.input) || b.wantsAny(b.m.output)) {
+		return fmt.Errorf("%w: gradients from position %d on need one longer sequence, and none of parameters", ErrInput, n)
+	}
+	return nil
+}
+
 func (b *backward) wants(p *param) bool {
 	return p != nil && b.hooks.WeightGrad != nil && (b.o.Want == nil || b.o.Want(p.Name))
 }
 
-func (b *backward) wantsAny(g group) bool {
-	for _, p := range g {
-		if b.wants(p) {
-			return true
-		}
-	}
-	return false
-}
+func (b *backward) wantsAny(g group) bool { return slices.ContainsFunc(g, b.wants) }
 
 func (b *backward) wantsHidden(state int) bool {
 	return b.hooks.HiddenGrad != nil && (b.o.WantHidden == nil || b.o.WantHidden(state))
@@ -276,7 +285,7 @@ func (b *backward) hidden(state int) error {
 	if !b.wantsHidden(state) {
 		return nil
 	}
-	if err := b.ops.Sync(); err != nil {
+	if err := cmp.Or(b.m.setup.Zero(b.d.RowRange(0, b.From)), b.ops.Sync()); err != nil {
 		return err
 	}
 	return b.hooks.HiddenGrad(state, b.d)

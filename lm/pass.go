@@ -48,7 +48,7 @@ type scratch struct {
 	head   [headBuffers]*kernels.Buffer
 	tape   layer.Tape    // of the last block of a backward pass, then of those that are computed again
 	kept   []*layer.Tape // of the blocks before it, by their numbers
-	steps  []int32 // rows' positions in the sequence
+	steps  []int32       // rows' positions in the sequence
 }
 
 func (s *scratch) free() {

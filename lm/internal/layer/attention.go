@@ -38,8 +38,10 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 	if err := p.linearBackward(dout, dy, out, b.O, false); err != nil {
 		return err
 	}
-	dq, dk, dv := p.gradHeads(b, h.Rows)
+	dq, dk, dv := p.gradHeads(b, p.from+h.Rows)
+	dq = p.late(dq)
 	p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out)
+	dk, dv = p.late(dk), p.late(dv) // queries see keys that are left out
 	p.rotate(dq, dk, true)
 	if err := p.clampHeadsBackward(dq, dk, dv); err != nil {
 		return err
@@ -87,7 +89,7 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 // projectBackward computes the gradients of project.
 func (p *Pass) projectBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumulate bool) error {
 	if b.QKV != nil {
-		dy := p.work(gQKV, h.Rows, b.QKV.Out)
+		dy := p.work(gQKV, p.from+h.Rows, b.QKV.Out).RowRange(p.from, p.from+h.Rows)
 		return p.linearBackward(dh, dy, h, b.QKV, accumulate)
 	}
 	for i, l := range []*Linear{b.Q, b.K, b.V} {
@@ -242,9 +244,9 @@ func (p *Pass) rotate(q, k heads, inverse bool) {
 	for _, s := range p.rotations {
 		r := kernels.Rope{
 			HeadDim: c.HeadDim, Dim: c.Rope.Dim, Interleaved: c.Rope.Interleaved, Inverse: inverse,
-			Cos: s.table.cos, Sin: s.table.sin, Pos: s.pos,
+			Cos: s.table.cos, Sin: s.table.sin, Pos: s.pos[p.from:],
 		}
-		end := at + len(s.pos)
+		end := at + len(r.Pos)
 		r.Heads, r.HeadStride = c.Heads, q.stride
 		p.ops.RoPE(q.mat.RowRange(at, end), r)
 		r.Heads, r.HeadStride = c.KVHeads, k.stride
@@ -270,14 +272,24 @@ func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
 
 // attendBackward computes the gradients of queries, keys and values.
 func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) {
-	q, k, v := p.recordedHeads(b, out.Rows)
+	from := p.from
+	p.from = 0
+	q, k, v := p.recordedHeads(b, from+out.Rows)
+	p.from = from
+	q = p.late(q)
 	a := p.shape(b, q.stride, k.stride)
+	a.Pos = from
+	lse := p.mat(sLSE, out.Rows, p.Config.Heads)
 	p.sequences(func(lo, hi int) {
-		a.LSE = p.mat(sLSE, out.Rows, p.Config.Heads).RowRange(lo, hi)
-		p.ops.AttentionBackward(d[0].mat.RowRange(lo, hi), d[1].mat.RowRange(lo, hi), d[2].mat.RowRange(lo, hi), dout.RowRange(lo, hi),
-			q.mat.RowRange(lo, hi), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), out.RowRange(lo, hi), a)
+		end := hi - from
+		a.LSE = lse.RowRange(lo, end)
+		p.ops.AttentionBackward(d[0].mat.RowRange(lo, end), d[1].mat.RowRange(lo, hi), d[2].mat.RowRange(lo, hi), dout.RowRange(lo, end),
+			q.mat.RowRange(lo, end), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), out.RowRange(lo, end), a)
 	})
 }
+
+// late is a view of the rows that are not left out.
+func (p *Pass) late(h heads) heads { return heads{h.mat.RowRange(p.from, h.mat.Rows), h.stride} }
 
 // recordedHeads is what attention saw.
 func (p *Pass) recordedHeads(b *Block, rows int) (q, k, v heads) {

@@ -53,9 +53,13 @@ type Pass struct {
 	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row and overwrites the others.
 	Grads map[*Weight]kernels.Mat
+	// From is the first row that [Pass.Backward] computes, in a pass of one sequence in which no parameter's gradient is wanted. Those
+	// of the rows before it are then undefined.
+	From int
 
 	scratch   *Scratch
 	t         *Tape
+	from      int // rows of every matrix that are left out now; see From
 	replay    bool
 	lens      []int
 	rows      int
@@ -94,7 +98,11 @@ func (p *Pass) End() {
 func (p *Pass) Spare(rows, cols int) kernels.Mat { return p.mat(sNorm, rows, cols) }
 
 // mat is a matrix of the tape; its contents are undefined until they are written.
-func (p *Pass) mat(slot, rows, cols int) kernels.Mat { return p.t.mat(slot, rows, cols) }
+func (p *Pass) mat(slot, rows, cols int) kernels.Mat {
+	m := p.t.mat(slot, rows, cols)
+	m.Off += p.from * cols
+	return m
+}
 
 func (t *Tape) mat(slot, rows, cols int) kernels.Mat {
 	return kernels.Mat{Buf: t.arena, Off: t.base[slot], Rows: rows, Cols: cols, Stride: cols}

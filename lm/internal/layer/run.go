@@ -183,6 +183,10 @@ func (p *Pass) Backward(b *Block, t *Tape, d kernels.Mat, below bool) error {
 		return err
 	}
 	p.t = t
+	if !b.Mixture { // experts have rows of their own
+		defer p.leaveOut(p.From)()
+		d = d.RowRange(p.from, d.Rows)
+	}
 	switch {
 	case p.Config.PostNorm:
 		return p.runPostNormBackward(b, d, below)
@@ -190,6 +194,13 @@ func (p *Pass) Backward(b *Block, t *Tape, d kernels.Mat, below bool) error {
 		return p.runParallelBackward(b, d, below)
 	}
 	return p.runBackward(b, d, below)
+}
+
+// leaveOut takes the first n rows out of the pass, until the function that it returns is called.
+func (p *Pass) leaveOut(n int) func() {
+	rows, in := p.rows, p.t.in
+	p.from, p.rows, p.t.in = n, rows-n, in.RowRange(n, rows)
+	return func() { p.from, p.rows, p.t.in = 0, rows, in }
 }
 
 // branch adds what f computes from h to x: directly, or normed first. An absent x is not computed.
