@@ -1,0 +1,259 @@
+package tune
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// The ways in which a search can fail.
+var (
+	ErrOption  = errors.New("option out of range")
+	ErrJournal = errors.New("journal does not belong to this search")
+	ErrScore   = errors.New("no candidate has a score")
+)
+
+// Score rates a recipe; less is better. An error that wraps ErrCandidate counts as the worst score, any other ends the
+// search.
+type Score func(ctx context.Context, recipe []byte) (float64, error)
+
+// ErrCandidate marks errors that are a candidate's own: its recipe cannot be merged or run.
+var ErrCandidate = errors.New("candidate cannot be rated")
+
+// Options of a search. The zero value is ready.
+type Options struct {
+	Generations int     // after the starting point; default 20
+	Population  int     // candidates per generation, at least 4; default 4 + 3·ln(number of variables)
+	Sigma       float64 // standard deviation at the start, as a share of each range; default 0.25
+	Seed        uint64
+	Workers     int // candidates rated at the same time; default 1
+
+	Journal []byte    // lines of an interrupted search of the same recipe and options; nil: none
+	Append  io.Writer // gets a line per score, each in one Write; nil: none
+	Each    func(Step)
+}
+
+// Step is a rated candidate, as the journal has it.
+type Step struct {
+	Generation int       `json:"generation"` // 0 is the starting point
+	Candidate  int       `json:"candidate"`
+	Values     []float64 `json:"values"`
+	Score      float64   `json:"score"` // -1 with Failed: none
+	Failed     string    `json:"failed,omitempty"`
+}
+
+// Result of a search.
+type Result struct {
+	Variables []Variable `json:"variables"`
+	Values    []float64  `json:"values"` // the best ones
+	Score     float64    `json:"score"`
+	Start     float64    `json:"start_score"` // of the starting point; -1 if it had none
+	Steps     []Step     `json:"steps"`
+	Recipe    []byte     `json:"-"` // with the best values
+}
+
+// Validate returns every fault of the options, joined.
+func (o Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...)))
+	}
+	if o.Generations < 0 || o.Generations > 1_000_000 {
+		bad("%d generations", o.Generations)
+	}
+	if o.Population != 0 && (o.Population < 4 || o.Population > 10_000) {
+		bad("population of %d: want 4 to 10000", o.Population)
+	}
+	if o.Sigma < 0 || o.Sigma > 1 {
+		bad("sigma %v: want 0 to 1", o.Sigma)
+	}
+	if o.Workers < 0 || o.Workers > 4096 {
+		bad("%d workers", o.Workers)
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults fills in what is left out.
+func (o Options) withDefaults(n int) Options {
+	if o.Generations == 0 {
+		o.Generations = 20
+	}
+	if o.Population == 0 {
+		o.Population = population(n)
+	}
+	if o.Sigma == 0 {
+		o.Sigma = 0.25
+	}
+	o.Workers = max(o.Workers, 1)
+	return o
+}
+
+// Search finds values for the open numbers of a recipe.
+func Search(ctx context.Context, space *Space, score Score, o Options) (*Result, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults(len(space.Variables))
+	s := &search{space: space, score: score, o: o, result: &Result{Variables: space.Variables, Score: math.Inf(1)}}
+	if err := s.readJournal(); err != nil {
+		return nil, err
+	}
+	start, err := s.generation(ctx, 0, [][]float64{space.Start()})
+	if err != nil {
+		return nil, err
+	}
+	if s.result.Start = start[0]; math.IsInf(start[0], 1) {
+		s.result.Start = -1
+	}
+	unit := make([]float64, len(space.Variables))
+	for i := range unit {
+		unit[i] = space.Variables[i].unit(space.Variables[i].Start)
+	}
+	cma := newStrategy(unit, o.Sigma, o.Population)
+	for g := 1; g <= o.Generations; g++ {
+		if err := s.step(ctx, cma, g); err != nil {
+			return nil, err
+		}
+	}
+	if s.result.Values == nil {
+		return nil, fmt.Errorf("%w: %s", ErrScore, s.result.Steps[0].Failed)
+	}
+	s.result.Recipe = space.Recipe(s.result.Values)
+	return s.result, nil
+}
+
+// search is the work.
+type search struct {
+	space   *Space
+	score   Score
+	o       Options
+	journal map[[2]int]Step
+	result  *Result
+}
+
+// step rates a generation and updates the strategy with what was tried.
+func (s *search) step(ctx context.Context, cma *strategy, g int) error {
+	var points, values [][]float64
+	for k := range s.o.Population {
+		u := cma.draw(s.o.Seed, k)
+		x := make([]float64, len(u))
+		for i := range x {
+			x[i] = s.space.Variables[i].value(u[i])
+			u[i] = s.space.Variables[i].unit(x[i])
+		}
+		points, values = append(points, u), append(values, x)
+	}
+	scores, err := s.generation(ctx, g, values)
+	if err != nil {
+		return err
+	}
+	return cma.update(points, scores)
+}
+
+// generation rates candidates, those that the journal has from there, and notes the best.
+func (s *search) generation(ctx context.Context, g int, values [][]float64) ([]float64, error) {
+	steps := make([]Step, len(values))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(s.o.Workers)
+	write := make(chan struct{}, 1)
+	for k, x := range values {
+		if old, ok := s.journal[[2]int{g, k}]; ok {
+			if !slices.Equal(old.Values, x) {
+				return nil, fmt.Errorf("%w: generation %d, candidate %d has other values; recipe, seed or options differ", ErrJournal, g, k)
+			}
+			steps[k] = old
+			continue
+		}
+		group.Go(func() error {
+			step, err := s.rate(within, g, k, x)
+			if err != nil {
+				return err
+			}
+			steps[k] = step
+			write <- struct{}{}
+			defer func() { <-write }()
+			return s.note(step)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	scores := make([]float64, len(steps))
+	for k, step := range steps {
+		if scores[k] = step.Score; step.Failed != "" {
+			scores[k] = math.Inf(1)
+		}
+		if scores[k] < s.result.Score {
+			s.result.Score, s.result.Values = scores[k], step.Values
+		}
+	}
+	s.result.Steps = append(s.result.Steps, steps...)
+	return scores, nil
+}
+
+// rate rates one candidate.
+func (s *search) rate(ctx context.Context, g, k int, x []float64) (Step, error) {
+	step := Step{Generation: g, Candidate: k, Values: x, Score: -1}
+	if err := ctx.Err(); err != nil {
+		return step, err
+	}
+	score, err := s.score(ctx, s.space.Recipe(x))
+	switch {
+	case ctx.Err() != nil:
+		return step, ctx.Err()
+	case errors.Is(err, ErrCandidate):
+		step.Failed = err.Error()
+	case err != nil:
+		return step, err
+	case math.IsNaN(score) || math.IsInf(score, 0):
+		step.Failed = fmt.Sprintf("score %v", score)
+	default:
+		step.Score = score
+	}
+	return step, nil
+}
+
+// note writes a step to the journal.
+func (s *search) note(step Step) error {
+	if s.o.Each != nil {
+		s.o.Each(step)
+	}
+	if s.o.Append == nil {
+		return nil
+	}
+	line, err := json.Marshal(step)
+	if err != nil {
+		return err
+	}
+	_, err = s.o.Append.Write(append(line, '\n'))
+	return err
+}
+
+// readJournal reads the lines of an interrupted search; a line that was cut off at the end is left out.
+func (s *search) readJournal() error {
+	s.journal = map[[2]int]Step{}
+	text := s.o.Journal
+	if i := bytes.LastIndexByte(text, '\n'); i >= 0 {
+		text = text[:i+1]
+	} else {
+		text = nil
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		var step Step
+		if err := json.Unmarshal(lines.Bytes(), &step); err != nil {
+			return fmt.Errorf("%w: line %d: %w", ErrJournal, n, err)
+		}
+		s.journal[[2]int{step.Generation, step.Candidate}] = step
+	}
+	return lines.Err()
+}

@@ -1,0 +1,261 @@
+package tune
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/strict"
+)
+
+const example = `merge_method: linear
+models:
+- model: a
+  parameters: {weight: {search: [0, 1], name: w}}
+- model: b
+  parameters:
+    weight:
+    - {filter: mlp, value: [{search: [-1, 3]}, 0.5]}
+    - value: {search: [0, 1], name: w}
+parameters: {lambda: {search: [0.01, 100], scale: log, start: 2}}
+`
+
+func TestSpaceOfARecipe(t *testing.T) {
+	s, err := Parse("recipe.yaml", []byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Variable{
+		{Name: "w", Low: 0, High: 1, Start: 0.5},
+		{Name: "models[1].parameters.weight[0].value[0]", Low: -1, High: 3, Start: 1},
+		{Name: "parameters.lambda", Low: 0.01, High: 100, Start: 2, Log: true},
+	}
+	if fmt.Sprint(s.Variables) != fmt.Sprint(want) {
+		t.Errorf("%+v", s.Variables)
+	}
+	got := string(s.Recipe([]float64{0.25, -0.125, 3}))
+	if want := `merge_method: linear
+models:
+  - model: a
+    parameters:
+      weight: 0.25
+  - model: b
+    parameters:
+      weight:
+        - filter: mlp
+          value: [-0.125, 0.5]
+        - value: 0.25
+parameters:
+  lambda: 3
+`; got != want {
+		t.Errorf("%s", got)
+	}
+	if _, err := recipe.Parse("x", []byte(got)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	for text, want := range map[string]string{
+		"a: 1\n":                            "r:1:1: the recipe leaves no number open; write {search: [low, high]} in place of one",
+		"a: {search: [1, 0]}\n":             "r:1:13: search [1, 0] leaves nothing to find; the lower bound comes first",
+		"a: {search: 1}\n":                  "r:1:13: search must be a list, not \"1\"",
+		"a: {search: [1, 2, 3]}\n":          "r:1:13: search must be [low, high], not 3 numbers",
+		"a: {search: [0, 1], stat: 1}\n":    `r:1:21: unknown key "stat" in an open number; did you mean "start"?`,
+		"a: {search: [0, 1], start: 2}\n":   "r:1:28: start 2 lies outside of [0, 1]",
+		"a: {search: [0, 1], scale: log}\n": "r:1:5: a logarithmic scale needs bounds above 0, not 0",
+		"a: {search: [0, 1], name: w}\nb: {search: [0, 2], name: w}\n": `r:2:5: "w" has another range or start elsewhere in the recipe`,
+		"a: {search: [0, 1], scale: cubic}\n":                          `r:1:28: scale must be one of linear, log, not "cubic"`,
+	} {
+		_, err := Parse("r", []byte(text))
+		if err == nil || err.Error() != want {
+			t.Errorf("%q:\n%v\nwant\n%s", text, err, want)
+		}
+	}
+}
+
+// space is a recipe of n open numbers between -2 and 2, away from the middle at the start.
+func space(t testing.TB, n int) *Space {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "x%d: {search: [-2, 2], start: -1}\n", i)
+	}
+	s, err := Parse("r", []byte(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// on makes a score of a function of the numbers.
+func on(f func(x []float64) float64) Score {
+	return func(_ context.Context, text []byte) (float64, error) {
+		src, err := strict.Parse("r", text)
+		if err != nil {
+			return 0, err
+		}
+		var x []float64
+		for _, e := range src.Documents[0].Entries {
+			v, _ := e.Value.Number()
+			x = append(x, v)
+		}
+		return f(x), nil
+	}
+}
+
+func rosenbrock(x []float64) float64 {
+	sum := 0.0
+	for i := 0; i+1 < len(x); i++ {
+		sum += 100*math.Pow(x[i+1]-x[i]*x[i], 2) + math.Pow(1-x[i], 2)
+	}
+	return sum
+}
+
+func ellipsoid(x []float64) float64 {
+	sum := 0.0
+	for i, v := range x {
+		sum += math.Pow(1000, float64(i)/float64(len(x)-1)) * (v - 0.3) * (v - 0.3)
+	}
+	return sum
+}
+
+// TestSearchFindsMinima: of functions whose axes differ by a factor of thousand, or bend, so that the covariance has to adapt.
+func TestSearchFindsMinima(t *testing.T) {
+	for name, c := range map[string]struct {
+		f         func([]float64) float64
+		n, rounds int
+	}{
+		"ellipsoid": {ellipsoid, 6, 120}, "rosenbrock": {rosenbrock, 4, 200}, "one variable": {func(x []float64) float64 { return math.Abs(x[0] - 1.5) }, 1, 40},
+		"at a bound": {func(x []float64) float64 { return -x[0] - x[1] + 4 }, 2, 80},
+	} {
+		r, err := Search(context.Background(), space(t, c.n), on(c.f), Options{Generations: c.rounds, Seed: 1})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if !(r.Score < 1e-3) {
+			t.Errorf("%s: %v at %v", name, r.Score, r.Values)
+		}
+	}
+}
+
+// TestSearchNeverEndsAboveItsStart: whatever the function, the best is the least of all scores, and inside the bounds.
+func TestSearchNeverEndsAboveItsStart(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.Float64Range(-5, 5).Draw(t, "a"), rapid.Float64Range(-5, 5).Draw(t, "b")
+		f := func(x []float64) float64 { return math.Sin(a*x[0])*math.Cos(b*x[1]) + a*x[1] }
+		s, err := Parse("r", []byte("x: {search: [-1, 2]}\ny: {search: [0.5, 8], scale: log}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Search(context.Background(), s, on(f), Options{Generations: 3, Seed: rapid.Uint64().Draw(t, "seed"), Sigma: rapid.Float64Range(0.01, 1).Draw(t, "sigma")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range r.Steps {
+			if step.Score < r.Score || step.Values[0] < -1 || step.Values[0] > 2 || step.Values[1] < 0.5 || step.Values[1] > 8 {
+				t.Fatalf("best %v, step %+v", r.Score, step)
+			}
+		}
+		if r.Score > r.Start {
+			t.Fatalf("%v above the start's %v", r.Score, r.Start)
+		}
+	})
+}
+
+// encode makes results comparable.
+func encode(t testing.TB, r *Result) string {
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text) + string(r.Recipe)
+}
+
+// TestSearchIsTheSameInEveryWay: with any number of workers, and from every point of an interruption.
+func TestSearchIsTheSameInEveryWay(t *testing.T) {
+	o := Options{Generations: 6, Seed: 5}
+	var journal bytes.Buffer
+	o.Append = &journal
+	first, err := Search(context.Background(), space(t, 3), on(ellipsoid), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := encode(t, first)
+	for _, workers := range []int{2, 7} {
+		r, err := Search(context.Background(), space(t, 3), on(ellipsoid), Options{Generations: 6, Seed: 5, Workers: workers})
+		if err != nil || encode(t, r) != want {
+			t.Errorf("%d workers: %v", workers, err)
+		}
+	}
+	full := journal.Bytes()
+	for cut := 0; cut <= len(full); cut += 97 {
+		var rest bytes.Buffer
+		tries := 0
+		counted := func(ctx context.Context, text []byte) (float64, error) { tries++; return on(ellipsoid)(ctx, text) }
+		r, err := Search(context.Background(), space(t, 3), counted, Options{Generations: 6, Seed: 5, Journal: full[:cut], Append: &rest})
+		if err != nil || encode(t, r) != want {
+			t.Fatalf("resumed after %d bytes: %v", cut, err)
+		}
+		if done := bytes.Count(full[:cut], []byte("\n")); tries != len(first.Steps)-done {
+			t.Errorf("resumed after %d bytes: %d tries", cut, tries)
+		}
+	}
+	if _, err := Search(context.Background(), space(t, 3), on(ellipsoid), Options{Generations: 6, Seed: 6, Journal: full}); !errors.Is(err, ErrJournal) {
+		t.Errorf("a journal of another seed: %v", err)
+	}
+}
+
+func TestFailedCandidatesAreTheWorst(t *testing.T) {
+	f := func(_ context.Context, text []byte) (float64, error) {
+		x, err := on(func(x []float64) float64 { return x[0] })(context.Background(), text)
+		switch {
+		case x < -1.5:
+			return 0, fmt.Errorf("%w: too small", ErrCandidate)
+		case x < -1.2:
+			return math.NaN(), nil
+		}
+		return x, err
+	}
+	r, err := Search(context.Background(), space(t, 1), f, Options{Generations: 30, Seed: 2})
+	if err != nil || !(r.Score >= -1.2 && r.Score < -1.19) {
+		t.Errorf("%v %+v", err, r)
+	}
+	broken := errors.New("disk")
+	if _, err := Search(context.Background(), space(t, 1), func(context.Context, []byte) (float64, error) { return 0, broken }, Options{}); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Search(context.Background(), space(t, 1), func(context.Context, []byte) (float64, error) { return 0, ErrCandidate }, Options{Generations: 2}); !errors.Is(err, ErrScore) {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Search(ctx, space(t, 1), on(ellipsoid), Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzParse: whatever the text, a space parses to one whose recipe is read again, or to an error.
+func FuzzParse(f *testing.F) {
+	f.Add(example)
+	f.Add("a: &x {search: [0, 1]}\nb: *x\n---\nc: [{search: [1, 2], scale: log}]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse("x", []byte(text))
+		if (s == nil) == (err == nil) {
+			t.Fatalf("%v %v", s, err)
+		}
+		if s == nil {
+			return
+		}
+		if _, err := strict.Parse("x", s.Recipe(s.Start())); err != nil {
+			t.Fatalf("%v\n%s", err, s.Recipe(s.Start()))
+		}
+	})
+}
