@@ -2,9 +2,15 @@ package lora
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lora/internal/chat"
 	"github.com/modelcompress/compress/lora/internal/dataset"
 )
 
@@ -33,12 +39,78 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOp
 	if c.MaxPositions > 0 {
 		seq = min(seq, c.MaxPositions)
 	}
-	d := dataset.Options{SeqLen: seq, Vocab: c.Vocab}
+	render, err := chatOf(m.Path(), o.Template)
+	if err != nil {
+		return corpus.Windows{}, DataCounts{}, err
+	}
+	d := dataset.Options{SeqLen: seq, Vocab: c.Vocab, Chat: render}
 	w, counts, err := dataset.Read(ctx, path, tok, d)
 	if err != nil {
 		return w, counts, err
 	}
 	return w, counts, w.Check(c.Vocab)
+}
+
+// chatOf finds the chat template of a checkpoint: source, or what chat_template.jinja or tokenizer_config.json say; nil where there is none.
+func chatOf(dir, source string) (dataset.Render, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	config, err := readSmall(root, "tokenizer_config.json")
+	if err != nil {
+		return nil, err
+	}
+	tokens := map[string]string{}
+	if config != nil {
+		var own string
+		if own, tokens, err = chat.FromConfig(config); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "tokenizer_config.json"), err)
+		}
+		source = or(source, own)
+	}
+	if source == "" {
+		text, err := readSmall(root, "chat_template.jinja")
+		if err != nil || text == nil {
+			return nil, err
+		}
+		source = string(text)
+	}
+	var t *chat.Template // read when the first conversation comes: texts need none
+	return func(messages []dataset.Message) (string, [][2]int, error) {
+		if t == nil {
+			var err error
+			if t, err = chat.Parse(source, tokens); err != nil {
+				return "", nil, err
+			}
+		}
+		list := make([]chat.Message, len(messages))
+		for i, m := range messages {
+			list[i] = chat.Message(m)
+		}
+		return t.Answers(list)
+	}, nil
+}
+
+// maxSide bounds the files beside a tokenizer.
+const maxSide = 16 << 20
+
+// readSmall reads a file of a folder; nil without an error where there is none.
+func readSmall(root *os.Root, name string) ([]byte, error) {
+	f, err := root.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSide+1))
+	if err == nil && len(text) > maxSide {
+		err = fmt.Errorf("%s: larger than %d bytes", name, maxSide)
+	}
+	return text, err
 }
 
 // StepBatch gives the batch of a file of token ids [steps, batch, t], whose batches are steps as they are; 0 for other data.

@@ -356,3 +356,43 @@ func TestExportCut(t *testing.T) {
 		}
 	}
 }
+
+// TestExtractTied: where the head is the token table, a difference of the table is one of both, and both come back.
+func TestExtractTied(t *testing.T) {
+	base, other := filepath.Join("..", "testdata", "nano", "base"), filepath.Join("..", "testdata", "nano", "sums")
+	out, again := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "again")
+	targets := []string{"embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+	r, err := Extract(t.Context(), base, other, out, ExtractOptions{Rank: 96, Targets: targets, Exact: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Matrices) != 30 || r.Energy < 1-1e-9 {
+		t.Errorf("%d matrices, %g kept", len(r.Matrices), r.Energy)
+	}
+	if _, err := Fold(t.Context(), base, out, again, FoldOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want, err := adapter.OpenCheckpoint(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer want.Close()
+	got, err := adapter.OpenCheckpoint(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	for _, name := range []string{"model.embed_tokens.weight", "lm_head.weight"} {
+		x, err := (stored{got}).Values(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := (stored{want}).Values("model.embed_tokens.weight")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gap, size := farthest(flat(x), flat(y)); gap > size/256 { // a step of BF16
+			t.Errorf("%s is off by %g of %g", name, gap, size)
+		}
+	}
+}

@@ -1,7 +1,11 @@
 package adapter
 
 import (
+	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -28,8 +32,10 @@ func OpenCheckpoint(dir string) (*Checkpoint, error) {
 		return nil, err
 	}
 	if c.Layout, err = arch.Resolve(c.Config, stored{c.Source}, false); err != nil {
-		c.Source.Close()
-		return nil, err
+		if slices.ContainsFunc(c.Source.Names(), func(n string) bool { return strings.HasSuffix(n, ".bitmask") }) {
+			err = fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", dir, lm.ErrSavePacked, dir)
+		}
+		return nil, errors.Join(err, c.Source.Close())
 	}
 	c.Modules = Modules(c.Config, c.Layout)
 	return c, nil

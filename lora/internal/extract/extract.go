@@ -131,14 +131,24 @@ func (x *extractor) plan() (*adapter.Adapter, error) {
 	if x.targets, err = c.Chosen(x.base.Modules); err != nil {
 		return nil, err
 	}
+	x.addHead(&c)
 	a := &adapter.Adapter{Config: c}
 	for _, m := range x.targets {
-		if m.Tied {
-			return nil, fmt.Errorf("%w: the head is the token table, so its difference is the table's", adapter.ErrTarget)
-		}
 		a.Low = append(a.Low, &adapter.Low{Module: m, Rank: x.Rank, Alpha: c.Alpha, Scale: 1})
 	}
 	return a, nil
+}
+
+// addHead adds the head of a model where it is the token table and the table is a target: an adapter of the table alone would leave the head
+// as it was.
+func (x *extractor) addHead(c *adapter.Config) {
+	table := slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Table })
+	i := slices.IndexFunc(x.base.Modules, func(m adapter.Module) bool { return m.Tied })
+	if !table || i < 0 || slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Tied }) {
+		return
+	}
+	x.targets = append(x.targets, x.base.Modules[i])
+	c.Targets.Names = append(slices.Clone(c.Targets.Names), x.base.Modules[i].Path)
 }
 
 // pair decomposes the difference of one matrix.
