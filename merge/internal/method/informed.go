@@ -63,8 +63,8 @@ func size(shape []int64) int64 {
 
 // regMean solves for the matrix whose outputs are nearest to those of every model on its own inputs (Jin et al., ICLR 2023):
 // W = (Σ Ĝ_j)⁻¹ Σ Ĝ_j W_j for W as [in, out], with G_j = XᵀX / tokens of the layer's inputs, whose elements off the diagonal are
-// multiplied by alpha. Tensors without statistics are averaged. The layout is told by the statistics' size: [out, in] as a
-// linear layer stores it, or [in, out] with parameter transposed.
+// multiplied by alpha. Tensors without statistics are averaged. Matrices are [out, in] as a linear layer stores them, or [in, out]
+// where the statistics' size says so, or parameter transposed for square ones.
 func regMean(t *Tensor) (*Program, error) {
 	n := len(t.Inputs)
 	known := 0
@@ -81,6 +81,9 @@ func regMean(t *Tensor) (*Program, error) {
 		return combination(w), nil
 	}
 	transposed := t.Params.Bool("transposed")
+	for _, i := range t.Inputs {
+		transposed = transposed || len(i.Stat) == 2 && i.Stat[0] == t.Shape[0] && i.Stat[0] != t.Shape[1]
+	}
 	in := t.Shape[1]
 	if transposed {
 		in = t.Shape[0]

@@ -1,0 +1,121 @@
+package merge
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels/ref"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// windows are short and arbitrary token ids.
+func windows() corpus.Windows {
+	w := corpus.Windows{SeqLen: 12, Hash: "test"}
+	for i := range 3 {
+		ids := make([]int32, w.SeqLen)
+		for j := range ids {
+			ids[j] = int32((7*i + 13*j + 5) % 60)
+		}
+		w.IDs = append(w.IDs, ids)
+	}
+	return w
+}
+
+// collect writes the statistics of the nano experts and returns the folder.
+func collect(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"sums", "news"} {
+		m, err := lm.Load(context.Background(), nano+name, ref.New(), lm.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if err := Fisher(t.Context(), m, windows(), filepath.Join(dir, name+"-fisher.safetensors"), StatisticsOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := Fisher(t.Context(), m, windows(), filepath.Join(dir, name+"-again.safetensors"), StatisticsOptions{Memory: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		if err := Gram(t.Context(), m, windows(), filepath.Join(dir, name+"-gram.safetensors"), StatisticsOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestStatistics: Fisher information is the same in one pass and in many, and merges take the files of statistics.
+func TestStatistics(t *testing.T) {
+	dir := collect(t)
+	a, b := open(t, filepath.Join(dir, "sums-fisher.safetensors")), open(t, filepath.Join(dir, "sums-again.safetensors"))
+	for _, name := range a.Names() {
+		x, y := floats(t, a, name), floats(t, b, name)
+		for i := range x {
+			if x[i] != y[i] || !(x[i] >= 0) || math.IsInf(float64(x[i]), 0) {
+				t.Fatalf("%s: %v and %v", name, x[i], y[i])
+			}
+		}
+	}
+	for _, c := range []struct{ method, key, file string }{{"fisher", "fisher", "fisher"}, {"regmean", "gram", "gram"}} {
+		text := "merge_method: " + c.method + "\ndtype: float32\nmodels:\n"
+		for _, name := range []string{"sums", "news"} {
+			text += "  - model: " + nano + name + "\n    parameters: {" + c.key + ": " + filepath.Join(dir, name+"-"+c.file+".safetensors") + "}\n"
+		}
+		out := filepath.Join(dir, c.method)
+		if _, err := Models(t.Context(), parse(t, text), out, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		between(t, out, c.method)
+		same := strings.ReplaceAll(text, nano+"news", nano+"sums/../sums")
+		if _, err := Models(t.Context(), parse(t, same), out+"-same", Options{}); err != nil {
+			t.Fatal(err)
+		}
+		compareFolders(t, out+"-same", nano+"sums")
+	}
+}
+
+func open(t *testing.T, path string) *safetensors.File {
+	t.Helper()
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// between checks that a weighted mean by positive weights lies between its inputs, element by element.
+func between(t *testing.T, out, method string) {
+	t.Helper()
+	if method != "fisher" {
+		return
+	}
+	m, a, b := open(t, filepath.Join(out, "model.safetensors")), open(t, nano+"sums/model.safetensors"), open(t, nano+"news/model.safetensors")
+	for _, name := range m.Names() {
+		x, y, z := floats(t, m, name), floats(t, a, name), floats(t, b, name)
+		for i := range x {
+			if lo, hi := min(y[i], z[i]), max(y[i], z[i]); x[i] < lo-1e-6 || x[i] > hi+1e-6 {
+				t.Fatalf("%s: %v is not between %v and %v", name, x[i], y[i], z[i])
+			}
+		}
+	}
+}
+
+// compareFolders checks that two checkpoints hold the same values, to what solving a system in float64 with damping leaves.
+func compareFolders(t *testing.T, got, want string) {
+	t.Helper()
+	a, b := open(t, filepath.Join(got, "model.safetensors")), open(t, filepath.Join(want, "model.safetensors"))
+	for _, name := range b.Names() {
+		x, y := floats(t, a, name), floats(t, b, name)
+		for i := range y {
+			if math.Abs(float64(x[i]-y[i])) > 1e-4 {
+				t.Fatalf("%s: %v, want %v", name, x[i], y[i])
+			}
+		}
+	}
+}
