@@ -1,0 +1,100 @@
+package template
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/editeval/task/internal/value"
+)
+
+// names are those that the tests' templates see.
+func names(t testing.TB) *value.Dict {
+	v, err := value.ParseJSON([]byte(`{"question": " What? ", "n": 3, "f": 2.5, "yes": true, "none": null, "text": "one two  three",
+		"choices": {"text": ["a", "b", "it's"], "label": ["A", "B", "C"]}, "answerKey": "B", "list": [3, 1, 2],
+		"rows": [{"k": "x", "v": 1}, {"k": "y", "v": 2}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.(*value.Dict)
+}
+
+// What Jinja 3.1 with StrictUndefined and keep_trailing_newline renders.
+func TestRender(t *testing.T) {
+	for source, want := range map[string]string{
+		"plain\n":                                                       "plain\n",
+		"Q: {{question.strip()}}\nA:":                                   "Q: What?\nA:",
+		"{{ choices.label.index(answerKey) }}":                          "1",
+		"{{choices.text}}":                                              `['a', 'b', "it's"]`,
+		"{{choices['text'][0]}}{{choices.text[-1]}}":                    "ait's",
+		"{{text.split(' ')[:-1]|join(' ')}}":                            "one two ",
+		"{{' '+text.split(' ')[-1]}}":                                   " three",
+		"{{text.split()|length}}":                                       "3",
+		"{{[question, n]}}":                                             "[' What? ', 3]",
+		"{{ (n|int) - 1 }}":                                             "2",
+		"{{ 'a' ~ n ~ f ~ yes ~ none }}":                                "a32.5TrueNone",
+		"{{ 'big' if n > 2 and yes else 'small' }}":                     "big",
+		"{{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }}":           "3 -4 2 3.5",
+		"{% set x = n * 2 %}{{ x }}":                                    "6",
+		"{% if n == 3 %}three{% elif n %}some{% else %}none{% endif %}": "three",
+		"{% for r in rows %}{{loop.index}}.{{r.k}}={{r.v}}{% if not loop.last %}, {% endif %}{% endfor %}": "1.x=1, 2.y=2",
+		"{% for c in choices.text if c != 'b' %}{{c}};{% else %}x{% endfor %}":                             "a;it's;",
+		"{% for a, b in rows[0].items() %}{{a}}{{b}}{% endfor %}":                                          "kxv1",
+		"a  {%- if yes -%}  b  {%- endif %}  c":                                                            "ab  c",
+		"{# note #}x{{ '}}' }}":                                                                            "x}}",
+		"{{ list|sort|join(',') }}{{ list|max }}":                                                          "1,2,33",
+		"{{ text.replace('two', '2')|upper|trim }}":                                                        "ONE 2  THREE",
+		"{{ missing|default('d') }}{{ missing is defined }}{{ n is not none }}":                            "dFalseTrue",
+		"{{ 'b' in choices.text }}{{ 'z' not in text }}":                                                   "TrueTrue",
+		"{{ text[4:7] }}{{ list[::-1] }}":                                                                  "two[2, 1, 3]",
+		"{{ rows|join('-', attribute='k') }}":                                                              "x-y",
+		"{{ {'a': 1}['a'] }}{{ (1, 2)|length }}":                                                           "12",
+		"{{ ['A','B'][range(5)|length - 4] }}":                                                             "B",
+		"{{ 'HELLO world'.capitalize() }}":                                                                 "Hello world",
+	} {
+		tmpl, err := Parse(source)
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		if got, err := tmpl.Render(names(t)); got != want || err != nil {
+			t.Errorf("%s: %q %v, want %q", source, got, err, want)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for source, want := range map[string]error{
+		"{{ question | shuffle }}": ErrUnknown, "{{ question.encode() }}": ErrUnknown, "{% macro x() %}": ErrUnknown, "{{ f() }}": ErrUnknown,
+		"{{ question": ErrSyntax, "{% if n %}": ErrSyntax, "{% endif %}": ErrSyntax, "{{ 1 + }}": ErrSyntax, "{{ 'a }}": ErrSyntax, "{{ n; }}": ErrSyntax,
+		"{% for x in list %}{% endif %}": ErrSyntax, "{{ n is fine }}": ErrUnknown,
+		"{{ missing }}": ErrUndefined, "{{ choices.texts }}": ErrUndefined, "{{ list[9] }}": ErrUndefined, "{{ missing.x|default(1) }}{{ missing }}": ErrUndefined,
+		"{{ n + text }}": ErrType, "{{ n < text }}": ErrType, "{{ choices.label.index('Z') }}": ErrType, "{{ 1 // 0 }}": ErrType, "{% for x in n %}{% endfor %}": ErrType,
+		"{{ 'x' * 99999999999 }}": ErrCost, "{{ " + strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100) + " }}": ErrCost,
+		"{{ range(99999999) }}": ErrCost, strings.Repeat("{% if n %}", 80): ErrCost,
+		"{% set a = text*99999 %}" + strings.Repeat("{% set a = a ~ a %}", 60): ErrCost,
+	} {
+		tmpl, err := Parse(source)
+		if err == nil {
+			_, err = tmpl.Render(names(t))
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("%.60s: %v, want %v", source, err, want)
+		}
+	}
+	if _, err := Parse("{{ q | shuffle }}"); !strings.Contains(err.Error(), `"shuffle"; known: abs, `) {
+		t.Errorf("the known filters are not listed: %v", err)
+	}
+}
+
+func FuzzTemplate(f *testing.F) {
+	for _, s := range []string{"{{ a.b[0]|join(', ') }}", "{% for x in list %}{{ loop.index ~ x }}{% endfor %}", "{%- set x = (1, 'a') -%}{{x}}", "{{ {'a': [1]} }}", "{{ text[1:2:-1] }}"} {
+		f.Add(s)
+	}
+	n := names(f)
+	f.Fuzz(func(t *testing.T, s string) {
+		if tmpl, err := Parse(s); err == nil {
+			tmpl.Render(n)
+		}
+	})
+}
