@@ -193,3 +193,6 @@ var families = []family{
 		router: "mlp.gate.weight", expert: "mlp.experts.{e}.{m}.weight", matrices: [3]string{"gate_proj", "up_proj", "down_proj"}, fused: true,
 	},
 }
+
+// NeedsStates tells whether the gates are made of the base's hidden states.
+func (c *Config) NeedsStates() bool { return !drawn(c.Gate) && c.Gate != "cheap_embed" }

@@ -12,6 +12,8 @@ import (
 // Options are the flags of the verb.
 type Options struct {
 	Out, DType, Shard, Memory, Missing             string
+	Layout                                         string // of a mixture of experts
+	AllowSame                                      bool   // a mixture's experts may all be one model
 	DryRun, Truncate, NonFinite, Overwrite, Resume bool
 }
 
@@ -33,9 +35,18 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if (o.Out == "") != o.DryRun {
 		return nil, shell.Usagef("give --out DIR, or --dry-run")
 	}
+	if m, ok, err := merge.ReadMixture(path); err != nil || ok {
+		if err != nil {
+			return nil, excerpted(j, err)
+		}
+		return mix(j, m, o, opts)
+	}
 	r, err := merge.Read(path)
 	if err != nil {
 		return nil, excerpted(j, err)
+	}
+	if o.Layout != "split" || o.AllowSame {
+		return nil, shell.Usagef("--layout and --allow-same are for mixtures of experts, which %s is not", path)
 	}
 	if o.DryRun {
 		return dryRun(j, r, opts)

@@ -1,0 +1,54 @@
+package merging
+
+import (
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/merge"
+)
+
+// MixtureResult is the report of a mixture with what only this run knows.
+type MixtureResult struct {
+	*merge.MixtureReport
+	Out     string  `json:"out"`
+	Seconds float64 `json:"merge_seconds"`
+}
+
+// mix makes a mixture of experts.
+func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, error) {
+	if o.DryRun || o.Truncate || o.NonFinite || o.Missing != "error" {
+		return nil, shell.Usagef("--dry-run, --truncate-embeddings, --allow-nonfinite and --missing are not for mixtures of experts")
+	}
+	opts := merge.MixtureOptions{
+		Workers: common.Workers, Seed: common.Seed, DType: common.DType, MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
+		Overwrite: o.Overwrite, Resume: o.Resume,
+	}
+	if m.NeedsDevice() {
+		dev, err := j.Device()
+		if err != nil {
+			return nil, err
+		}
+		opts.Device = dev
+	}
+	bar := j.ByteBars()
+	opts.Progress = func(p merge.Progress) { bar.Show("writing", p.Done, p.Total) }
+	result, err := merge.Mix(j.Ctx, m, o.Out, opts)
+	bar.End()
+	if err != nil {
+		return nil, excerpted(j, err)
+	}
+	warn(j, result.Warnings)
+	if !j.Quiet {
+		t := &report.Table{Columns: report.Columns("", "")}
+		t.Add("kind", result.Kind)
+		t.Add("models", strings.Join(result.Models, ", "))
+		t.Add("gates", result.Gate)
+		t.Add("tensors", shell.Thousands(int64(result.Tensors)))
+		t.Add("parameters", shell.Thousands(result.Parameters))
+		t.Add("written", shell.Size(result.BytesOut))
+		t.Note = "in " + o.Out
+		j.Table(t)
+	}
+	return MixtureResult{result, o.Out, result.Seconds}, nil
+}

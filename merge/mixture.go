@@ -1,0 +1,239 @@
+package merge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/moe"
+	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Ways in which models can be unfit for a mixture of experts.
+var (
+	ErrMixture = moe.ErrModels
+	ErrExpert  = moe.ErrTensor
+)
+
+// Mixture is a checked recipe for a mixture of experts, in mergekit-moe's YAML.
+type Mixture struct {
+	path   string
+	config *moe.Config
+}
+
+// ReadMixture reads a recipe file if it is one for a mixture of experts, which has the key "experts"; ok is false, without an
+// error, if it is another recipe or none.
+func ReadMixture(path string) (m Mixture, ok bool, err error) {
+	text, err := readText(path)
+	if err != nil || !recipe.IsMoE(text) {
+		return Mixture{}, false, err
+	}
+	m, err = ParseMixture(path, text)
+	return m, err == nil, err
+}
+
+// ParseMixture checks a recipe. Paths in it are relative to the working directory, or else to the folder of path, which also
+// names the recipe in messages. The error lists every fault with line and column.
+func ParseMixture(path string, text []byte) (Mixture, error) {
+	c, err := moe.Parse(path, text)
+	if err != nil {
+		return Mixture{}, faulty(err)
+	}
+	return Mixture{path: path, config: c}, nil
+}
+
+// NeedsDevice tells whether the gates are made of hidden states, for which MixtureOptions.Device has to be there.
+func (m Mixture) NeedsDevice() bool { return m.config.NeedsStates() }
+
+// MixtureOptions are the choices that a mixture's recipe does not make. The zero value is ready, but for the device.
+type MixtureOptions struct {
+	Device   kernels.Device `json:"-"`                   // runs the base for gates of hidden states; nil if none are needed
+	Workers  int            `json:"workers,omitempty"`   // goroutines that write; 0: GOMAXPROCS. The output does not depend on it
+	Seed     uint64         `json:"seed"`                // of random gates and of noise
+	DType    string         `json:"dtype,omitempty"`     // of the output; "": as the recipe says, or else the base's
+	MaxShard int64          `json:"max_shard,omitempty"` // bytes per file; 0: no bound
+	// Layout is "split" (the default), a tensor per matrix of an expert, or "fused", all experts of a layer in one tensor.
+	Layout string `json:"layout,omitempty"`
+	// AllowSame accepts experts that are all the same model, which only makes sense before training.
+	AllowSame bool           `json:"allow_same,omitempty"`
+	Overwrite bool           `json:"-"` // replace an existing checkpoint once the new one is complete
+	Resume    bool           `json:"-"` // continue an interrupted run with the same recipe, inputs and options
+	Progress  func(Progress) `json:"-"` // called by several goroutines, one at a time. May be nil
+}
+
+// MixtureReport says what a mixture was made of. It lies in the output as merge.json.
+type MixtureReport struct {
+	Version    string         `json:"version"`
+	Job        string         `json:"job"`  // hash of recipe, choices and the inputs' paths, sizes and times
+	Kind       string         `json:"kind"` // mixtral, qwen or qwen3
+	Models     []string       `json:"models"`
+	Experts    int            `json:"experts"`
+	Gate       string         `json:"gate_mode"`
+	Options    MixtureOptions `json:"options"`
+	Tensors    int            `json:"tensors"`
+	Parameters int64          `json:"parameters"`
+	BytesOut   int64          `json:"bytes_out"`
+	Warnings   []string       `json:"warnings,omitempty"`
+	Recipe     string         `json:"recipe"`
+	Seconds    float64        `json:"-"`
+}
+
+// Mix makes a mixture of experts in the folder dst: weights, configuration, the base's tokenizer, a model card and a
+// manifest. Interruptions are treated as by Models.
+func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *MixtureReport, err error) {
+	start := time.Now()
+	dtype, err := o.validate(r)
+	if err != nil {
+		return nil, err
+	}
+	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: recipe.HubCache()}
+	m, err := moe.Open(r.config, places, moe.Options{Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, DType: dtype, AllowSame: o.AllowSame})
+	if err != nil {
+		return nil, faulty(err)
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	for _, dir := range m.Dirs() {
+		if same(dir, dst) {
+			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
+		}
+	}
+	job, err := mixtureJob(r.config, m, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Gates(ctx, o.Device); err != nil {
+		return nil, err
+	}
+	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: m.Layout(), MaxShard: o.MaxShard})
+	if err != nil {
+		return nil, err
+	}
+	report = newMixtureReport(r.config, m, o, job)
+	if out.Complete() {
+		return report, nil
+	}
+	if err := mix(ctx, m, out, report, o.Progress); err != nil {
+		if resumable(ctx, err) {
+			return nil, errors.Join(err, out.Suspend())
+		}
+		return nil, errors.Join(err, out.Abort())
+	}
+	report.Seconds = time.Since(start).Seconds()
+	return report, nil
+}
+
+// validate checks the options and gives the output's type.
+func (o MixtureOptions) validate(r Mixture) (safetensors.DType, error) {
+	common := Options{Workers: o.Workers, MaxShard: o.MaxShard, DType: o.DType}
+	errs := []error{common.Validate()}
+	if o.Layout != "" && o.Layout != moe.Split && o.Layout != moe.Fused {
+		errs = append(errs, fmt.Errorf("layout %.50q: want split or fused: %w", o.Layout, ErrOption))
+	}
+	if o.Device == nil && r.NeedsDevice() {
+		errs = append(errs, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.config.Gate, ErrOption))
+	}
+	dtype, _ := common.dtype() // Validate has its error
+	return dtype, errors.Join(errs...)
+}
+
+// mix writes into an open output and finishes it.
+func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *MixtureReport, progress func(Progress)) error {
+	var done int64
+	var one sync.Mutex
+	show := func(n int64) {
+		one.Lock()
+		defer one.Unlock()
+		if done += n; progress != nil {
+			progress(Progress{Done: done, Total: report.BytesOut})
+		}
+	}
+	for _, t := range m.Layout() {
+		if size, err := t.DType.ByteSize(t.Shape); err == nil && out.Done(t.Name) {
+			show(size)
+		}
+	}
+	if err := m.Run(ctx, out, show); err != nil {
+		return err
+	}
+	return out.Finish(func(dir string) error {
+		manifest, err := json.MarshalIndent(report, "", "  ")
+		if err != nil {
+			return err
+		}
+		return errors.Join(m.WriteSide(dir), output.WriteFile(filepath.Join(dir, "README.md"), mixtureCard(report)),
+			output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n')))
+	})
+}
+
+// newMixtureReport says what is going to be written.
+func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
+	o.Workers = 0
+	r := &MixtureReport{
+		Version: output.Version(), Job: job, Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
+		Warnings: m.Warnings, Recipe: string(c.Text),
+	}
+	for _, ref := range c.References() {
+		r.Models = append(r.Models, ref.String())
+	}
+	for _, t := range m.Layout() {
+		r.Tensors++
+		r.Parameters += safetensors.Info{Shape: t.Shape}.Elements()
+		if size, err := t.DType.ByteSize(t.Shape); err == nil {
+			r.BytesOut += size
+		}
+	}
+	return r
+}
+
+// mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
+func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
+	type file struct {
+		Path       string
+		Size, Time int64
+	}
+	var files []file
+	for _, path := range m.Files() {
+		st, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return "", err
+		}
+		files = append(files, file{abs, st.Size(), st.ModTime().UnixNano()})
+	}
+	o.Workers = 0
+	h := sha256.New()
+	err := json.NewEncoder(h).Encode(map[string]any{
+		"format": 1, "version": output.Version(), "mixture": string(c.Text), "options": o, "files": files,
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// mixtureCard is the output's README.md.
+func mixtureCard(r *MixtureReport) []byte {
+	text := "---\nbase_model:\n"
+	for _, m := range r.Models {
+		text += "- " + quoted(m) + "\n"
+	}
+	text += "library_name: transformers\ntags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n"
+	text += fmt.Sprintf("A mixture of %d experts (%s, gates: %s), made with compress of:\n\n", r.Experts, r.Kind, r.Gate)
+	for _, m := range r.Models {
+		text += "* `" + m + "`\n"
+	}
+	return []byte(text + fmt.Sprintf("\n%d tensors, %d parameters; seed %d.\n\nRecipe:\n\n```yaml\n%s\n```\n", r.Tensors, r.Parameters, r.Options.Seed, r.Recipe))
+}
