@@ -162,6 +162,12 @@ func (o Options) Validate() error {
 	if o.Update.Guard && !o.HasUpdate() {
 		fault("a guard without an update")
 	}
+	if o.Update.Width > 0 && !o.Metric.sweeps {
+		fault("a width of %d columns, which metric %s alone has", o.Update.Width, SparseGPT().Name)
+	}
+	if o.Update.Damping > 0 && o.Needs()&Hessian == 0 {
+		fault("a damping of %g without a Hessian", o.Update.Damping)
+	}
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
 	for i, v := range o.Overrides {

@@ -165,6 +165,10 @@ func (r *Report) close() {
 	}
 	r.noteRestored()
 	r.noteWorse()
+	missed := slices.DeleteFunc(slices.Clone(r.Tensors), func(t Tensor) bool { return t.Group != Share || t.Sparsity > t.Target-.005 })
+	if len(missed) > 0 {
+		r.note("%d matrices lose less than asked, the first %.1f %%: with group %s no neuron loses more than 80 %% of its score", len(missed), 100*missed[0].Sparsity, Share)
+	}
 	if r.Options.TrueSequential && r.Options.Needs()&inflow.OfInputs == 0 {
 		r.note("the true sequential order has no effect: nothing is measured")
 	}

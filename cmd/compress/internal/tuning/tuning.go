@@ -126,7 +126,13 @@ func (f *Flags) Narrow(metric prune.Metric, structured bool) {
 		f.Permutation = string(prune.Identity)
 	}
 	a, u := f.settings.Allocation, f.settings.Update
-	f.settings.Allocation, f.settings.Update = prune.Allocation{}, prune.Update{Damping: u.Damping, Width: u.Width}
+	f.settings.Allocation, f.settings.Update = prune.Allocation{}, prune.Update{}
+	if (prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).Needs()&prune.Hessian != 0 {
+		f.settings.Update.Damping = u.Damping
+	}
+	if metric.Name == prune.SparseGPT().Name {
+		f.settings.Update.Width = u.Width
+	}
 	f.settings.Update.Guard = u.Guard && (prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).HasUpdate()
 	to, up := &f.settings.Allocation, &f.settings.Update
 	switch f.Allocation {
