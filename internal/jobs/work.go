@@ -40,8 +40,9 @@ func (q *Queue) serve(ctx context.Context, slots chan struct{}, handle Handler) 
 			if msg != nil {
 				_ = msg.Nak() // it came as the work ended
 			}
-			if err != nil {
-				return err
+			if err != nil && ctx.Err() == nil { // whatever it is that a server in trouble says
+				q.c.setLost(true, err)
+				_ = pause(ctx, retryTime)
 			}
 			continue
 		}
@@ -261,7 +262,7 @@ func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 	}
 	ctx, j.serving[key] = context.WithCancel(ctx)
 	j.wg.Go(func() {
-		// The end of ctx is the only one: everything else is waited for.
+		// It ends with ctx alone: everything else is waited for.
 		_ = (&Queue{c: j.c, offer: o, spec: spec}).serve(ctx, j.slots, handle)
 		if free != nil {
 			free()
