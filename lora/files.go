@@ -175,6 +175,7 @@ type ExtractOptions struct {
 	Rank      int               // of every matrix; one that is smaller is padded with zeros
 	Targets   []string          // names of matrices; nil: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
+	Whole     bool              // other tensors that differ are kept whole, as modules_to_save
 	Exact     bool              // whole decompositions instead of sketches
 	Seed      uint64            // of the sketches
 	Threads   int               // 0: all processors
@@ -206,7 +207,7 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 	}
 	defer t.Close()
 	r, err := extract.Run(ctx, b, t, out, extract.Options{
-		Rank: o.Rank, Targets: adapter.Match{Names: o.Targets}, DType: o.DType, Exact: o.Exact, Seed: o.Seed, Threads: o.Threads,
+		Rank: o.Rank, Targets: adapter.Match{Names: o.Targets}, DType: o.DType, Whole: o.Whole, Exact: o.Exact, Seed: o.Seed, Threads: o.Threads,
 		Overwrite: o.Overwrite, Base: base, Progress: o.Progress,
 	})
 	if err != nil {

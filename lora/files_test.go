@@ -362,9 +362,12 @@ func TestExtractTied(t *testing.T) {
 	base, other := filepath.Join("..", "testdata", "nano", "base"), filepath.Join("..", "testdata", "nano", "sums")
 	out, again := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "again")
 	targets := []string{"embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
-	r, err := Extract(t.Context(), base, other, out, ExtractOptions{Rank: 96, Targets: targets, Exact: true})
+	r, err := Extract(t.Context(), base, other, out, ExtractOptions{Rank: 96, Targets: targets, Exact: true, Whole: true})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(r.LeftOut) > 0 || len(r.Kept) == 0 {
+		t.Errorf("left out %v, whole %v", r.LeftOut, r.Kept)
 	}
 	if len(r.Matrices) != 30 || r.Energy < 1-1e-9 {
 		t.Errorf("%d matrices, %g kept", len(r.Matrices), r.Energy)
@@ -393,6 +396,25 @@ func TestExtractTied(t *testing.T) {
 		}
 		if gap, size := farthest(flat(x), flat(y)); gap > size/256 { // a step of BF16
 			t.Errorf("%s is off by %g of %g", name, gap, size)
+		}
+	}
+	ids := [][]int32{{1, 2, 3, 4, 5, 6, 7, 8}}
+	p, q := logitsOf(t, openModel(t, again, "cpu", lm.Options{}), ids), logitsOf(t, openModel(t, other, "cpu", lm.Options{}), ids)
+	if gap, size := farthest(p, q); gap > size/100 { // a few steps of BF16 in some weights
+		t.Errorf("logits differ by %g of %g", gap, size)
+	}
+	for i := range 2 { // the table whole, too
+		out := filepath.Join(t.TempDir(), "whole")
+		if r, err = Extract(t.Context(), base, other, out, ExtractOptions{Rank: 96, Whole: true, Exact: i > 0}); err != nil {
+			t.Fatal(err)
+		}
+		again := filepath.Join(t.TempDir(), "again")
+		if _, err := Fold(t.Context(), base, out, again, FoldOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		p = logitsOf(t, openModel(t, again, "cpu", lm.Options{}), ids)
+		if gap, size := farthest(p, q); gap > size/100 {
+			t.Errorf("whole: logits differ by %g of %g", gap, size)
 		}
 	}
 }

@@ -100,6 +100,7 @@ func loraExtractCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Rank, "rank", 0, "rank of every matrix")
 	f.StringVar(&o.Targets, "targets", "", "matrices, by their names with commas between them; all linears of the blocks by default")
 	f.StringVar(&o.DType, "dtype", "f32", "element type of the factors: f32, bf16 or f16")
+	f.BoolVar(&o.Whole, "whole", false, "keep other tensors that differ (norms, tables, biases) as they are, as modules_to_save")
 	f.BoolVar(&o.Exact, "exact", false, "whole decompositions instead of sketches; slower")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an adapter at --out")
 	shell.Require(cmd, "rank", "out")

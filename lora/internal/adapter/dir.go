@@ -41,6 +41,9 @@ func OpenCheckpoint(dir string) (*Checkpoint, error) {
 	return c, nil
 }
 
+// PathOf is the path of the module that a parameter belongs to.
+func (c *Checkpoint) PathOf(p arch.Param) string { return modulePath(c.Config, p) }
+
 // Close closes the files.
 func (c *Checkpoint) Close() error { return c.Source.Close() }
 

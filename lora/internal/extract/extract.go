@@ -25,6 +25,7 @@ type Options struct {
 	Rank      int               // of every matrix; one that is smaller is padded with zeros
 	Targets   adapter.Match     // matrices; zero: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
+	Whole     bool              // other tensors that differ are kept whole (modules_to_save)
 	Exact     bool              // whole decompositions instead of sketches
 	Seed      uint64            // of the sketches
 	Threads   int               // 0: all processors
@@ -40,6 +41,7 @@ type Report struct {
 	Energy   float64  `json:"energy"` // share of the squares of all differences of the matrices that the factors hold
 	Matrices []Matrix `json:"matrices"`
 	LeftOut  []Rest   `json:"left_out"` // other tensors that differ; the adapter does not hold them
+	Kept     []Rest   `json:"whole"`    // other tensors that differ; the adapter holds them as they are
 }
 
 // Matrix says what was kept of one matrix.
@@ -61,7 +63,7 @@ type Rest struct {
 // rank, with scale 1. One matrix is in memory at a time. The errors wrap ErrOption, [adapter.ErrBase] where the checkpoints differ in shape,
 // [adapter.ErrTarget] or [adapter.ErrFile] for values that are not finite.
 func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Options) (*Report, error) {
-	x := &extractor{Options: o, base: base, tuned: tuned, report: &Report{Rank: o.Rank, Matrices: []Matrix{}, LeftOut: []Rest{}}}
+	x := &extractor{Options: o, base: base, tuned: tuned, report: &Report{Rank: o.Rank, Matrices: []Matrix{}, LeftOut: []Rest{}, Kept: []Rest{}}}
 	if o.Rank < 1 {
 		return nil, fmt.Errorf("%w: a rank of %d", ErrOption, o.Rank)
 	}
@@ -74,6 +76,11 @@ func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Opt
 	}
 	if err := x.rest(ctx); err != nil {
 		return nil, err
+	}
+	if o.Whole {
+		if err := x.keepWhole(a); err != nil {
+			return nil, err
+		}
 	}
 	err = peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite, Pair: func(l *adapter.Low) (kernels.Mat, kernels.Mat, error) {
 		if err := ctx.Err(); err != nil {

@@ -200,6 +200,7 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 type ExtractOptions struct {
 	Out, DType, Targets string
 	Rank                int
+	Whole               bool
 	Exact, Overwrite    bool
 }
 
@@ -223,7 +224,7 @@ func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
 	}
 	bar := j.Bars()
 	r, err := lora.Extract(j.Ctx, base, tuned, o.Out, lora.ExtractOptions{
-		Rank: o.Rank, Targets: names(o.Targets), DType: t, Exact: o.Exact, Seed: j.Seed, Threads: threads, Overwrite: o.Overwrite, Progress: bar.Show,
+		Rank: o.Rank, Targets: names(o.Targets), DType: t, Whole: o.Whole, Exact: o.Exact, Seed: j.Seed, Threads: threads, Overwrite: o.Overwrite, Progress: bar.Show,
 	})
 	bar.End()
 	if err != nil {
@@ -237,6 +238,9 @@ func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
 	j.Table(list)
 	for _, x := range r.LeftOut {
 		j.Printf("differs and is left out: %s (relative %.3g)\n", x.Tensor, x.Relative)
+	}
+	for _, x := range r.Kept {
+		j.Printf("kept whole: %s (relative %.3g)\n", x.Tensor, x.Relative)
 	}
 	j.Printf("rank %d keeps %.4f %% of the energy of all differences; in %s\n", r.Rank, 100*r.Energy, r.Out)
 	return r, nil

@@ -1,0 +1,96 @@
+package extract
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+)
+
+// keepWhole adds the tensors that differ, beside the matrices, to the adapter as they are: whole modules, and the biases of adapted
+// matrices, all or none.
+func (x *extractor) keepWhole(a *adapter.Adapter) error {
+	var modules []string
+	biases := false
+	for _, r := range x.report.LeftOut {
+		p := x.param(r.Tensor)
+		switch path := x.base.PathOf(p); {
+		case x.adapted(path):
+			biases = true
+		case !slices.Contains(modules, path):
+			modules = append(modules, path)
+		}
+	}
+	if biases {
+		a.Config.Biases = adapter.LoRABias
+	}
+	for _, p := range x.base.Layout.Params {
+		path := x.base.PathOf(p)
+		if !slices.Contains(modules, path) && !(biases && p.Bias && x.adapted(path)) {
+			continue
+		}
+		if err := x.addWhole(a, p, path); err != nil {
+			return err
+		}
+	}
+	for _, path := range modules {
+		a.Config.WholeModules = append(a.Config.WholeModules, path)
+		if x.isTiedTable(path) {
+			a.Config.WholeModules = append(a.Config.WholeModules, x.tied().Path)
+		}
+	}
+	x.report.Kept, x.report.LeftOut = x.report.LeftOut, []Rest{}
+	return nil
+}
+
+// param finds a parameter of the base.
+func (x *extractor) param(tensor string) arch.Param {
+	i := slices.IndexFunc(x.base.Layout.Params, func(p arch.Param) bool { return p.Name == tensor })
+	return x.base.Layout.Params[i]
+}
+
+// adapted reports whether the module at a path is one of the matrices.
+func (x *extractor) adapted(path string) bool {
+	return slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Path == path })
+}
+
+// tied is the head of a model where it is the token table; nil otherwise.
+func (x *extractor) tied() *adapter.Module {
+	for i := range x.base.Modules {
+		if x.base.Modules[i].Tied {
+			return &x.base.Modules[i]
+		}
+	}
+	return nil
+}
+
+// isTiedTable reports whether a path is that of a token table that is the head too.
+func (x *extractor) isTiedTable(path string) bool {
+	return x.tied() != nil && slices.ContainsFunc(x.base.Modules, func(m adapter.Module) bool { return m.Table && m.Path == path })
+}
+
+// addWhole adds a tensor of the tuned model; a table that is the head too counts for both.
+func (x *extractor) addWhole(a *adapter.Adapter, p arch.Param, path string) error {
+	if len(p.Shape) < 1 || len(p.Shape) > 2 {
+		return fmt.Errorf("%s: tensor %.200q: %w: shape %v", x.tuned.Dir, p.Name, adapter.ErrUnsupported, p.Shape)
+	}
+	rows, cols := 1, int(p.Shape[len(p.Shape)-1])
+	if len(p.Shape) == 2 {
+		rows = int(p.Shape[0])
+	}
+	part := ".weight"
+	if p.Bias {
+		part = ".bias"
+	}
+	w := &adapter.Whole{Tensor: p.Name, Key: path + part, Value: adapter.NewParam(path+part, rows, cols), Shape: p.Shape}
+	if err := read(x.tuned, p.Name, 0, w.Value.Data()); err != nil {
+		return err
+	}
+	a.Whole = append(a.Whole, w)
+	if x.isTiedTable(path) {
+		key := x.tied().Path + part
+		a.Whole = append(a.Whole, &adapter.Whole{Tensor: key, Key: key, Value: w.Value, Shape: p.Shape})
+	}
+	return nil
+}
