@@ -148,7 +148,7 @@ func (c *Config) check(r *strict.Reader) {
 	alike := func(e Expert) bool {
 		return slices.Equal(e.Positive, first.Positive) && slices.Equal(e.Negative, first.Negative)
 	}
-	if len(c.Experts) > 1 && !slices.ContainsFunc(c.Experts, func(e Expert) bool { return !alike(e) }) {
+	if len(c.Experts) > 1 && len(first.Positive) > 0 && !slices.ContainsFunc(c.Experts, func(e Expert) bool { return !alike(e) }) {
 		r.Add(c.places.experts, strict.ErrValue, "all experts have the same prompts: no router could tell them apart")
 	}
 }
