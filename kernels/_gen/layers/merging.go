@@ -17,6 +17,7 @@ func merging(f *file) {
 	electLoop(f)
 	ratioLoops(f)
 	dropoutLoop(f)
+	lanesLoop(f)
 	f.fn("apart", "for i { acc[i] += (x[i] - y[i])² }", "", param{"acc", floats}, param{"x", floats}, param{"y", floats})
 	f.pointers("acc", "x", "y")
 	f.loop(f.streams(3), func(tail bool) {
@@ -362,6 +363,37 @@ func dropoutLoop(f *file) {
 		f.put(1, "(DI)", tail)
 		f.op("VPADDD {4}, {5}, {5}")
 	})
+	f.ret()
+}
+
+// lanesLoop carries sixteen sums of words, and the sums of those sums; x is whole groups of sixteen.
+func lanesLoop(f *file) {
+	f.fn("lanes", "for i { a[i%16] += x[i]; b[i%16] += a[i%16] }", "", param{"x", keys}, param{"a", keys}, param{"b", keys})
+	f.load("SI", "x_base")
+	f.load("CX", "x_len")
+	f.load("DI", "a_base")
+	f.load("BX", "b_base")
+	parts := 16 / f.lanes
+	for i := range parts {
+		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "DI"), i)
+		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "BX"), 4+i)
+	}
+	loop, done := f.label("loop"), f.label("done")
+	f.op("SHRQ $4, CX")
+	f.op("JZ %s", done)
+	f.at(loop)
+	for i := range parts {
+		f.op("VPADDD %s, {%d}, {%d}", offset(4*f.lanes*i, "SI"), i, i)
+		f.op("VPADDD {%d}, {%d}, {%d}", i, 4+i, 4+i)
+	}
+	f.op("ADDQ $64, SI")
+	f.op("DECQ CX")
+	f.op("JNZ %s", loop)
+	f.at(done)
+	for i := range parts {
+		f.op("VMOVUPS {%d}, %s", i, offset(4*f.lanes*i, "DI"))
+		f.op("VMOVUPS {%d}, %s", 4+i, offset(4*f.lanes*i, "BX"))
+	}
 	f.ret()
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -76,7 +76,7 @@ type Folder struct {
 type sum struct {
 	Off int64  `json:"o"`
 	Len int64  `json:"n"`
-	CRC uint32 `json:"c"`
+	Sum uint64 `json:"c"`
 }
 
 // entry is a line of the journal: the job first, then tensors that are durable.
@@ -291,14 +291,12 @@ func (f *Folder) Done(name string) bool { return f.writer.Done(name) }
 // Shards lists the names of the files.
 func (f *Folder) Shards() []string { return f.writer.Shards() }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // WriteAt writes a part of a tensor; several goroutines may call it at once.
 func (f *Folder) WriteAt(name string, p []byte, off int64) error {
 	if err := f.writer.WriteAt(name, p, off); err != nil {
 		return err
 	}
-	s := sum{off, int64(len(p)), crc32.Checksum(p, castagnoli)}
+	s := sum{off, int64(len(p)), vec.Checksum(p)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sums[name] = append(f.sums[name], s)
@@ -451,7 +449,7 @@ func (f *Folder) verify() error {
 func (f *Folder) compare(name string, data []byte) error {
 	covered := int64(0)
 	for _, s := range f.sums[name] {
-		if crc32.Checksum(data[s.Off:s.Off+s.Len], castagnoli) != s.CRC {
+		if vec.Checksum(data[s.Off:s.Off+s.Len]) != s.Sum {
 			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, name, s.Off, s.Off+s.Len, ErrVerify)
 		}
 		covered += s.Len

@@ -1015,6 +1015,34 @@ done3:
 	VZEROUPPER
 	RET
 
+// func lanesAVX2(x []uint32, a []uint32, b []uint32)
+TEXT ·lanesAVX2(SB), NOSPLIT, $0-72
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ a_base+24(FP), DI
+	MOVQ b_base+48(FP), BX
+	VMOVUPS (DI), Y0
+	VMOVUPS (BX), Y4
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 32(BX), Y5
+	SHRQ $4, CX
+	JZ done2
+loop1:
+	VPADDD (SI), Y0, Y0
+	VPADDD Y0, Y4, Y4
+	VPADDD 32(SI), Y1, Y1
+	VPADDD Y1, Y5, Y5
+	ADDQ $64, SI
+	DECQ CX
+	JNZ loop1
+done2:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y4, (BX)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y5, 32(BX)
+	VZEROUPPER
+	RET
+
 // func apartAVX2(acc []float32, x []float32, y []float32)
 TEXT ·apartAVX2(SB), NOSPLIT, $0-72
 	MOVQ acc_base+0(FP), DI

@@ -965,6 +965,28 @@ done3:
 	VZEROUPPER
 	RET
 
+// func lanesAVX512(x []uint32, a []uint32, b []uint32)
+TEXT ·lanesAVX512(SB), NOSPLIT, $0-72
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ a_base+24(FP), DI
+	MOVQ b_base+48(FP), BX
+	VMOVUPS (DI), Z0
+	VMOVUPS (BX), Z4
+	SHRQ $4, CX
+	JZ done2
+loop1:
+	VPADDD (SI), Z0, Z0
+	VPADDD Z0, Z4, Z4
+	ADDQ $64, SI
+	DECQ CX
+	JNZ loop1
+done2:
+	VMOVUPS Z0, (DI)
+	VMOVUPS Z4, (BX)
+	VZEROUPPER
+	RET
+
 // func apartAVX512(acc []float32, x []float32, y []float32)
 TEXT ·apartAVX512(SB), NOSPLIT, $0-72
 	MOVQ acc_base+0(FP), DI

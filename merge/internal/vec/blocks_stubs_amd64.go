@@ -109,6 +109,13 @@ func ratioFloorAVX512(dst []float32, num []float32, den []float32, floor float32
 //go:noescape
 func dropoutAVX512(dst []float32, x []float32, first uint32, k0 uint32, k1 uint32, threshold uint32)
 
+// lanesAVX512 computes
+//
+//	for i { a[i%16] += x[i]; b[i%16] += a[i%16] }
+//
+//go:noescape
+func lanesAVX512(x []uint32, a []uint32, b []uint32)
+
 // apartAVX512 computes
 //
 //	for i { acc[i] += (x[i] - y[i])² }
@@ -220,6 +227,13 @@ func ratioFloorAVX2(dst []float32, num []float32, den []float32, floor float32)
 //
 //go:noescape
 func dropoutAVX2(dst []float32, x []float32, first uint32, k0 uint32, k1 uint32, threshold uint32)
+
+// lanesAVX2 computes
+//
+//	for i { a[i%16] += x[i]; b[i%16] += a[i%16] }
+//
+//go:noescape
+func lanesAVX2(x []uint32, a []uint32, b []uint32)
 
 // apartAVX2 computes
 //

@@ -6,8 +6,10 @@
 package vec
 
 import (
+	"encoding/binary"
 	"math"
 	"os"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -28,6 +30,7 @@ type loops struct {
 	ratioFloor            func(dst, num, den []float32, floor float32)
 	dropout               func(dst, x []float32, first, k0, k1, threshold uint32)
 	apart                 func(acc, x, y []float32)
+	lanes                 func(x, a, b []uint32)
 }
 
 // fastest is what this process uses.
@@ -126,6 +129,37 @@ func Dropout(dst, x []float32, k Key, first, threshold uint32) {
 	fastest.dropout(dst, x[:len(dst)], first, k.A, k.B, threshold)
 }
 
+// Checksum is a checksum of bytes, of which a changed, moved or missing word is seen: sixteen lanes of sums of 32-bit words and of
+// sums of those sums, hashed together with the length. It is no defence against intent.
+func Checksum(p []byte) uint64 {
+	var a, b [16]uint32
+	whole := len(p) &^ 63
+	if whole > 0 && uintptr(unsafe.Pointer(&p[0]))%4 == 0 {
+		fastest.lanes(unsafe.Slice((*uint32)(unsafe.Pointer(&p[0])), whole/4), a[:], b[:])
+	} else {
+		for i := 0; i < whole; i += 4 {
+			lane := i / 4 % 16
+			a[lane] += binary.LittleEndian.Uint32(p[i:])
+			b[lane] += a[lane]
+		}
+	}
+	h := uint64(len(p))
+	for _, c := range p[whole:] {
+		h = scramble(h ^ uint64(c))
+	}
+	for i := range a {
+		h = scramble(h ^ uint64(a[i])<<32 ^ uint64(b[i]))
+	}
+	return h
+}
+
+// scramble is a bijection that spreads every bit.
+func scramble(x uint64) uint64 {
+	x = (x ^ x>>32) * 0xd6e8feb86659fd93
+	x = (x ^ x>>32) * 0xd6e8feb86659fd93
+	return x ^ x>>32
+}
+
 // portable are the loops in Go.
 var portable = loops{
 	add: func(dst, a, b []float32, scale float32) {
@@ -194,6 +228,12 @@ var portable = loops{
 				v = 0
 			}
 			dst[i] = v
+		}
+	},
+	lanes: func(x, a, b []uint32) {
+		for i, w := range x {
+			a[i%16] += w
+			b[i%16] += a[i%16]
 		}
 	},
 	apart: func(acc, x, y []float32) {

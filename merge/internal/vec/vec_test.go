@@ -151,6 +151,49 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// TestChecksum: all versions agree at any length and alignment, and see what can go wrong with a file.
+func TestChecksum(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	p := make([]byte, 1000)
+	for i := range p {
+		p[i] = byte(r.Uint32())
+	}
+	defer func(l *loops) { fastest = l }(fastest)
+	for n := range 900 {
+		for off := range 5 {
+			sums := map[uint64]bool{}
+			for _, l := range sets() {
+				fastest = l
+				sums[Checksum(p[off:off+n])] = true
+			}
+			if len(sums) != 1 {
+				t.Fatalf("%d bytes at %d: versions differ", n, off)
+			}
+		}
+	}
+	want := Checksum(p)
+	for i := range p {
+		p[i] ^= 1 << (i % 8)
+		if Checksum(p) == want {
+			t.Errorf("a change of byte %d is not seen", i)
+		}
+		p[i] ^= 1 << (i % 8)
+	}
+	for i := 0; i+128 <= 960; i += 64 { // two groups, then two words, change places
+		for _, size := range []int{64, 4} {
+			q := slices.Clone(p)
+			copy(q[i:], p[i+size:i+2*size])
+			copy(q[i+size:], p[i:i+size])
+			if Checksum(q) == want {
+				t.Errorf("an exchange of %d bytes at %d is not seen", size, i)
+			}
+		}
+	}
+	if Checksum(p[:999]) == want || Checksum(append(slices.Clone(p), 0)) == want {
+		t.Error("another length is not seen")
+	}
+}
+
 func BenchmarkLoops(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const n = 4096
