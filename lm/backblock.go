@@ -52,7 +52,7 @@ func (m *Model) BackwardBlock(ctx context.Context, l int, h *Hidden, loss func(o
 
 // OutputRMS is the root of the mean square of a block's output, for [Model.BackwardBlock]. Of all zeros the gradient is zero.
 func (m *Model) OutputRMS(out, grad kernels.Mat) (float64, error) {
-	sum, err := m.sumSquares(out)
+	sum, err := m.setup.SumSquares(out)
 	if err != nil || sum == 0 {
 		return 0, err
 	}
@@ -64,22 +64,7 @@ func (m *Model) OutputRMS(out, grad kernels.Mat) (float64, error) {
 
 // OutputSquare is the sum of the squares of a block's output, for [Model.BackwardBlock].
 func (m *Model) OutputSquare(out, grad kernels.Mat) (float64, error) {
-	sum, err := m.sumSquares(out)
+	sum, err := m.setup.SumSquares(out)
 	m.ops.Gather(grad, out, layer.Rows(out.Rows), 2)
-	return sum, err
-}
-
-func (m *Model) sumSquares(x kernels.Mat) (float64, error) {
-	buf, err := m.dev.Alloc(kernels.F64, x.Cols)
-	if err != nil {
-		return 0, err
-	}
-	defer buf.Free()
-	m.ops.ColSumSq(kernels.MatOf(buf, 1, x.Cols), x)
-	columns, err := m.setup.Float64s(buf, x.Cols)
-	sum := 0.0
-	for _, v := range columns {
-		sum += v
-	}
 	return sum, err
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
 // Delta changes what linear layers compute: an adapter, a routed expert, an edit. It is attached to a model with
@@ -46,25 +47,16 @@ func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
 		l.at.Deltas = append(l.at.Deltas, attached{l.Linear, d})
 	}
 	m.setup.Attached(1)
-	return func() { m.detach(d, chosen) }, nil
+	return func() {
+		for _, l := range chosen {
+			l.at.Remove(func(a layer.Delta) bool { return a.(attached).delta == d })
+		}
+		m.setup.Attached(-1)
+	}, nil
 }
 
 // Precision is that of the model's matrix products.
 func (m *Model) Precision() kernels.Precision { return m.opts.Precision }
-
-// detach takes the latest attachment of d off the linears.
-func (m *Model) detach(d Delta, chosen []linear) {
-	for _, l := range chosen {
-		deltas := l.at.Deltas
-		for i := len(deltas) - 1; i >= 0; i-- {
-			if deltas[i].(attached).delta == d {
-				l.at.Deltas = slices.Delete(slices.Clone(deltas), i, i+1)
-				break
-			}
-		}
-	}
-	m.setup.Attached(-1)
-}
 
 // attached is a delta at one linear.
 type attached struct {

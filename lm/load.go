@@ -115,6 +115,9 @@ func (m *Model) open(ctx context.Context) error {
 		if err := m.bind(m.params[name]); err != nil {
 			return err
 		}
+		if err := m.quantise(m.params[name]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -163,7 +166,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		b.finish()
 		inner[l] = b.Block
 		for _, l := range b.linears {
-			m.params[l.Name].multiplied = !l.Transposed
+			m.params[l.Name].linear, m.params[l.Name].multiplied = true, !l.Transposed
 		}
 		if b.Mixture && (b.MLPPost.W != nil || m.config.PostNorm) {
 			return fmt.Errorf("%s: block %d: a norm after a mixture is not supported", m.dir, l)

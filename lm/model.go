@@ -36,6 +36,8 @@ type Options struct {
 	// AllowExtra accepts tensors that are no part of the model. They are not loaded, and are saved as they are.
 	// Known buffers, such as the causal masks in older files, are accepted without it.
 	AllowExtra bool
+	// Bits keeps the matrices of blocks in 8 or 4 bits an element, unless they are streamed; saving writes what was stored. 0: as they are.
+	Bits int
 }
 
 // Model is an open checkpoint on a device.

@@ -18,24 +18,43 @@ func (m *Model) bindPacked(p *param) error {
 	return err
 }
 
-// expand gives a packed parameter a dense value; others have theirs. The lock is held.
-func (m *Model) expand(p *param) error {
-	if p.packed == nil || p.Value.Buf != nil {
+// quantise keeps the matrices of the blocks in few bits, if that is asked for.
+func (m *Model) quantise(p *param) error {
+	if m.opts.Bits == 0 || !p.linear || p.packed != nil {
 		return nil
 	}
-	var err error
-	p.Value, err = m.dense.Expand(p.packed, p.Sparse, dtypes[p.stored], m.dev)
+	if err := p.Quantise(m.dev, m.opts.Bits); err != nil {
+		return m.tensorError(p.Name, err)
+	}
+	q := p.Quant
+	_ = m.source.Release(p.Name) // a view is not needed any more
+	m.drop(p)
+	p.Quant = q
+	return nil
+}
+
+// expand gives a packed parameter a dense value; others have theirs. The lock is held.
+func (m *Model) expand(p *param) (err error) {
+	switch {
+	case p.Value.Buf != nil:
+	case p.Quant != nil:
+		p.Value, err = p.Widen(m.dev)
+	case p.packed != nil:
+		p.Value, err = m.dense.Expand(p.packed, p.Sparse, dtypes[p.stored], m.dev)
+	}
 	return err
 }
 
 // forgetPacked gives the memory of a packed parameter back; views of the files stay. The lock is held.
 func (m *Model) forgetPacked(p *param) {
-	err := m.dense.Release(p.packed) // some parts may be views though not all are
-	if err != nil || !p.view {
-		m.drop(p)
-		return
+	if p.Quant == nil {
+		err := m.dense.Release(p.packed) // some parts may be views though not all are
+		if err != nil || !p.view {
+			m.drop(p)
+			return
+		}
+		packed.Changed(p.Sparse)
 	}
-	packed.Changed(p.Sparse)
 	if p.Value.Buf != nil {
 		p.Value.Buf.Free()
 		p.Value = kernels.Mat{}

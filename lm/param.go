@@ -20,6 +20,7 @@ type param struct {
 	stored     safetensors.DType
 
 	packed     *packed.Matrix // how the file has it; nil: as it is
+	linear     bool           // a matrix of a block
 	multiplied bool           // kept packed: what multiplies with it can
 
 	view  bool   // the value is a view of the file mapping
@@ -155,7 +156,7 @@ func (m *Model) release(g group, dropSaved bool) {
 
 // forget gives the memory of a parameter back. A view stays: it is valid and costs nothing. The lock is held.
 func (m *Model) forget(p *param) {
-	if p.packed != nil {
+	if p.packed != nil || p.Quant != nil {
 		m.forgetPacked(p)
 		return
 	}
@@ -175,7 +176,7 @@ func (m *Model) drop(p *param) {
 		p.Value.Buf.Free()
 	}
 	packed.Free(&p.Sparse)
-	p.Value, p.view, p.owned = kernels.Mat{}, false, false
+	p.Value, p.Quant, p.view, p.owned = kernels.Mat{}, nil, false, false
 }
 
 // bind makes a parameter resident. The lock is held.
@@ -183,7 +184,7 @@ func (m *Model) bind(p *param) error {
 	if p.packed != nil && !p.owned {
 		return m.bindPacked(p)
 	}
-	if p.Value.Buf != nil {
+	if p.Value.Buf != nil || p.Quant != nil {
 		return nil
 	}
 	var err error

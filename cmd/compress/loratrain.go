@@ -50,6 +50,7 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Template, "chat-template", "", "file with a chat template, instead of that of the tokenizer's configuration")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "longest sequence, in tokens")
 	f.StringVar(&o.Precision, "precision", "exact", "of matrix products: exact, or fast (activations are rounded to BF16 where weights are BF16)")
+	f.IntVar(&o.Bits, "base-bits", 0, "keep the frozen base's matrices in 8 or 4 bits (NormalFloat) an element; 0 is as stored")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	addAdapterFlags(f, &o.Options)

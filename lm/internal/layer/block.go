@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/internal/quant"
 )
 
 // Weight is one parameter. Its value must be there while a pass runs.
@@ -12,12 +13,16 @@ type Weight struct {
 	Name   string
 	Value  kernels.Mat    // storage layout; one-dimensional tensors are [1, n]
 	Sparse kernels.Sparse // instead of the value, of a linear that is not transposed; where both are there, they are equal
+	Quant  *quant.Matrix  // instead of the value, of a linear; where both are there, they are equal
 }
 
 // DType is the element type.
 func (w *Weight) DType() kernels.DType {
-	if !w.Sparse.IsZero() {
+	switch {
+	case !w.Sparse.IsZero():
 		return w.Sparse.DType()
+	case w.Quant != nil:
+		return w.Quant.DType
 	}
 	return w.Value.DType()
 }

@@ -45,14 +45,15 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 		return nil
 	}
 	if len(l.Deltas) == 0 {
-		p.multiply(dst, x, l, accumulate)
-		return nil
+		return p.multiply(dst, x, l, accumulate)
 	}
 	y := dst
 	if accumulate {
 		y = p.mat(sDelta, x.Rows, l.Out)
 	}
-	p.multiply(y, x, l, false)
+	if err := p.multiply(y, x, l, false); err != nil {
+		return err
+	}
 	for _, d := range l.Deltas {
 		if err := d.Forward(x, y); err != nil {
 			return err
@@ -64,34 +65,47 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	return nil
 }
 
-func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) {
+func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	o := kernels.MatMul{Bias: l.B.Mat(), Accumulate: accumulate, Precision: p.Precision}
-	switch {
-	case !l.W.Sparse.IsZero():
+	if !l.W.Sparse.IsZero() {
 		p.ops.MatMulSparse(dst, x, l.W.Sparse, o)
-	case l.Transposed:
-		p.ops.MatMulNN(dst, x, l.W.Value, o)
-	default:
-		p.ops.MatMulNT(dst, x, l.W.Value, o)
+		return nil
 	}
+	w, err := p.dense(l.W)
+	switch {
+	case err != nil:
+		return err
+	case l.Transposed:
+		p.ops.MatMulNN(dst, x, w, o)
+	default:
+		p.ops.MatMulNT(dst, x, w, o)
+	}
+	return nil
 }
 
-// dense is a weight as a matrix: its value, or what a sparse one expands to, until the next call.
+// dense is a weight as a matrix: its value, or what a sparse or quantised one expands to, until the next call.
 func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
-	if w.Sparse.IsZero() {
+	if w.Sparse.IsZero() && w.Quant == nil {
 		return w.Value, nil
 	}
-	buf, t := &p.scratch.expanded, w.Sparse.DType()
+	buf, t := &p.scratch.expanded, w.DType()
 	if *buf != nil && (*buf).DType != t {
 		(*buf).Free()
 		*buf = nil
 	}
 	rows, cols := w.Sparse.Rows(), w.Sparse.Cols
+	if w.Quant != nil {
+		rows, cols = w.Quant.Rows, w.Quant.Cols
+	}
 	if err := Grow(p.Device, buf, t, rows*cols); err != nil {
 		return kernels.Mat{}, fmt.Errorf("expanding %s: %w", w.Name, err)
 	}
 	m := kernels.MatOf(*buf, rows, cols)
-	p.ops.Expand(m, w.Sparse)
+	if w.Quant != nil {
+		w.Quant.Expand(m, p.Device.Info().Threads)
+	} else {
+		p.ops.Expand(m, w.Sparse)
+	}
 	return m, nil
 }
 
@@ -158,6 +172,16 @@ func (l *Linear) deltasTrain() bool {
 		}
 	}
 	return false
+}
+
+// Remove takes the latest delta off that fits.
+func (l *Linear) Remove(fits func(Delta) bool) {
+	for i := len(l.Deltas) - 1; i >= 0; i-- {
+		if fits(l.Deltas[i]) {
+			l.Deltas = slices.Delete(slices.Clone(l.Deltas), i, i+1)
+			return
+		}
+	}
 }
 
 // Trains reports whether a delta of the block has parameters whose gradients are wanted.

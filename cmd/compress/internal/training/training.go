@@ -23,6 +23,7 @@ type Options struct {
 	Data, Out, Start, Held string // files and folders: to train on, to write, to start from, to evaluate on
 	SeqLen                 int
 	Precision              string // of matrix products: exact or fast
+	Bits                   int    // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
 	Template               string // file with a chat template
 	Overwrite              bool
 }
@@ -59,7 +60,7 @@ func Train(j *shell.Job, model string, o Options) (any, error) {
 		return nil, shell.Usagef("--precision %q; known: exact, fast", o.Precision)
 	}
 	var err error
-	if r.model, err = j.Load(model, lm.Options{Precision: precision}); err != nil {
+	if r.model, err = j.Load(model, lm.Options{Precision: precision, Bits: o.Bits}); err != nil {
 		return nil, err
 	}
 	defer r.model.Close()
@@ -89,6 +90,9 @@ func (r *run) check(model string) error {
 		if err := checkpoint.Apart(in, o.Out); err != nil {
 			return err
 		}
+	}
+	if o.Bits != 0 && (o.Kind == "full" || o.Bits != 4 && o.Bits != 8) {
+		return shell.Usagef("--base-bits %d: 8 or 4, for a frozen base; 0 keeps it as stored", o.Bits)
 	}
 	o.Seed = r.Seed
 	o.StateDir = state(o.Out)
