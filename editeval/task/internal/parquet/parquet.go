@@ -24,8 +24,8 @@ var (
 const (
 	maxFooter = 64 << 20
 	maxPage   = 1 << 30
-	maxValues = 1 << 28 // of a column in a row group
-	maxRows   = 20_000_000
+	maxValues = 1 << 24 // of a column in a row group
+	maxRows   = 1 << 24
 )
 
 var magic = []byte("PAR1")
