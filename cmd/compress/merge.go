@@ -32,6 +32,7 @@ func mergeCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.AllowSame, "allow-same", false, "make a mixture whose experts are all the same model")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted merge of the same recipe and inputs")
+	cmd.AddCommand(mergeSearchCmd(a))
 	shell.MayBeEmpty(cmd, "dtype")
 	shell.Complete(cmd, "dtype", "bfloat16", "float16", "float32", "float64")
 	shell.Complete(cmd, "layout", "split", "fused")
