@@ -24,7 +24,7 @@ var Optimizers = []string{"adamw", "lomo", "adalomo"}
 type Options struct {
 	Kind string `json:"kind"` // mos (the default), lora, vera, prolora; full for Tune
 
-	Rank    int     `json:"rank"`    // default 8
+	Rank    int     `json:"rank"`    // default 8; of mos less where the pools of a model with few blocks have less
 	Alpha   float64 `json:"alpha"`   // default 16; the change is alpha/rank·B·A
 	Dropout float64 `json:"dropout"` // of what enters A; default 0
 
@@ -108,7 +108,10 @@ func or[T comparable](v, d T) T {
 // withDefaults fills in what is not set.
 func (o Options) withDefaults() Options {
 	o.Kind = or(o.Kind, "mos")
-	o.Rank, o.Alpha = or(o.Rank, 8), or(o.Alpha, 16)
+	o.Alpha = or(o.Alpha, 16)
+	if o.Kind != "mos" { // where it depends on the model
+		o.Rank = or(o.Rank, 8)
+	}
 	switch o.Kind {
 	case "mos":
 		o.EquivalentRank, o.Shards, o.Sampling = or(o.EquivalentRank, 2), or(o.Shards, 4), or(o.Sampling, string(adapter.Official))
@@ -140,7 +143,7 @@ func (o Options) Validate() error {
 	bad(!slices.Contains(Optimizers, o.Optimizer), "optimizer %.100q; known: %s", o.Optimizer, strings.Join(Optimizers, ", "))
 	bad(o.Optimizer != "adamw" && o.Kind != "full", "optimizer %s is for kind full: it keeps no gradients, which adapters are too small to profit from", o.Optimizer)
 	bad(o.Optimizer != "adamw" && o.MicroBatch > 0, "optimizer %s updates during the pass, so a step cannot have several (micro_batch)", o.Optimizer)
-	bad(o.Rank < 1, "rank %d is not positive", o.Rank)
+	bad(o.Rank < 0, "rank %d is negative", o.Rank)
 	bad(!(o.Alpha > 0) || math.IsInf(o.Alpha, 0), "alpha %g is not a positive number", o.Alpha)
 	bad(!(o.Dropout >= 0 && o.Dropout < 1), "dropout %g is not in [0, 1)", o.Dropout)
 	bad(o.Steps < 0, "steps %d is negative", o.Steps)
@@ -182,12 +185,31 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 	for _, p := range o.AlphaPattern {
 		c.AlphaPattern = append(c.AlphaPattern, adapter.Pattern(p))
 	}
+	if c.Kind == adapter.MoS && c.Rank == 0 {
+		c.Rank = o.mosRank(modules)
+	}
 	var err error
 	if c.Targets, err = targetsOf(o.Targets, modules); err != nil {
 		return c, err
 	}
 	c.Exclude, err = matchOf(o.Exclude)
 	return c, err
+}
+
+// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the pools of the model have; with pure sharing the latter.
+func (o Options) mosRank(modules []adapter.Module) int {
+	blocks := 0
+	for _, m := range modules {
+		blocks = max(blocks, m.Block+1)
+	}
+	if len(o.Layers) > 0 {
+		blocks = len(o.Layers)
+	}
+	private := max(o.Private, 0)
+	if most := private + (o.EquivalentRank-private)*blocks; most < 8 || o.Sampling == string(adapter.Pure) {
+		return max(most, 1)
+	}
+	return 8
 }
 
 // matchOf reads names, or one regular expression between slashes.

@@ -55,6 +55,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	if err != nil {
 		return nil, err
 	}
+	o.Rank = inner.Config.Rank
 	r, err := delta.Attach(m, inner, delta.Options{Train: true})
 	if err != nil {
 		return nil, err
@@ -108,6 +109,20 @@ func (o Options) like(c *adapter.Config) Options {
 		}
 	}
 	return o
+}
+
+// Count is the number of low-rank parameters that the options train on a model, without making them.
+func Count(m *lm.Model, o Options) (int64, error) {
+	o = o.withDefaults()
+	base, err := forms.Of(m)
+	if err != nil {
+		return 0, err
+	}
+	c, err := o.config("", base.Modules())
+	if err != nil {
+		return 0, err
+	}
+	return forms.Trainable(&c, base.Modules())
 }
 
 // begin makes the adapter that training starts with.
