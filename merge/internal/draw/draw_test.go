@@ -41,7 +41,8 @@ func TestKeysDiffer(t *testing.T) {
 			}
 		}
 	}
-	if NewKey(3, "x") != NewKey(3, "x") {
+	first, again := NewKey(3, "x"), NewKey(3, "x")
+	if first != again {
 		t.Error("not a function of seed and name")
 	}
 }

@@ -53,9 +53,9 @@ func Usage(err error) error {
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, gp.ErrOptions, gp.ErrGrammar,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions, gp.ErrGrammar,
 	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract,
-	merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe,
+	merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe, merge.ErrJournal,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
@@ -74,6 +74,7 @@ var hints = []struct {
 	{safetensors.ErrNoSpace, "free space, or choose another disk with --out"},
 	{safetensors.ErrFileSize, "raise the limit on file sizes (ulimit -f), or use another file system"},
 	{syscall.ENOSPC, "free space, or choose another disk with --out"},
+	{gp.ErrJournal, "--resume takes the command that began the search; --overwrite begins anew"},
 	{corpus.ErrShort, "use a smaller --seqlen or a longer text"},
 	{corpus.ErrNoTokenizer, "give token ids (.safetensors or .json), or put tokenizer.json into the model's folder"},
 }
