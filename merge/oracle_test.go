@@ -89,6 +89,38 @@ func TestStaticMethodsOracle(t *testing.T) {
 	t.Logf("%d cases", n)
 }
 
+// TestRefusedOracle: what the reference program refuses is refused, and so is what it accepts although it means nothing. A density
+// above 1 counts as 1 there and here.
+func TestRefusedOracle(t *testing.T) {
+	root := oracleDir(t)
+	text, err := os.ReadFile(filepath.Join(root, "errors.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skipf("%s is not there", filepath.Join(root, "errors.json"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []struct{ Case, Why, Config string }
+	if err := json.Unmarshal(text, &cases); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		dir := t.TempDir()
+		r, err := Parse(filepath.Join(root, "config.yaml"), []byte(c.Config))
+		if err == nil {
+			_, err = Models(t.Context(), r, filepath.Join(dir, "out"), Options{})
+		}
+		harmless := strings.Contains(c.Why, "density above 1")
+		if (err == nil) != harmless {
+			t.Errorf("%s (%s): error is %v", c.Case, c.Why, err)
+		}
+		if err != nil {
+			leftovers(t, dir)
+		}
+	}
+	t.Logf("%d configurations", len(cases))
+}
+
 // compareOracle compares an output with a case.
 func compareOracle(t *testing.T, c oracleCase, out string) {
 	t.Helper()

@@ -49,7 +49,21 @@ func (a arithmetic) program(g []*Tensor) (*Program, error) {
 		r.factor[i] = slices.Repeat([]float64{1}, len(t.Inputs))
 		r.n += t.N
 	}
-	return r.program(), nil
+	p := r.program()
+	p.Warnings = denseWarnings(g)
+	return p, nil
+}
+
+// denseWarnings tells of densities above 1, which count as 1.
+func denseWarnings(g []*Tensor) (list []string) {
+	for _, t := range g {
+		for _, in := range t.Inputs {
+			if d := in.Params.Number("density"); d > 1 {
+				list = append(list, fmt.Sprintf("tensor %q: density %g of %s counts as 1", t.Name, d, in.Name))
+			}
+		}
+	}
+	return list
 }
 
 // check refuses parameters that have no meaning.
@@ -59,7 +73,7 @@ func (a arithmetic) check(t *Tensor) error {
 			break
 		}
 		d := in.Params.Number("density")
-		if math.IsNaN(d) || a.sparsify != graduated && (d < 0 || d > 1) {
+		if math.IsNaN(d) || a.sparsify != graduated && d < 0 {
 			return outOfRange(t, "density", d, "between 0 and 1")
 		}
 		if a.sparsify == inner {
