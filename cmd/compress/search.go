@@ -43,7 +43,7 @@ func searchCmd(a *shell.App) *cobra.Command {
 	f.StringSliceVar(&o.Pattern, "pattern", []string{"unstructured"}, "unstructured and N:M patterns, separated by commas")
 	f.IntVar(&o.Blocks, "blocks", 3, "blocks whose outputs the first measurement looks at")
 	f.Float64Var(&o.Keep, "keep", 0.3, "share of a generation that goes on to the next measurement")
-	f.StringVar(&o.Grammar, "grammar", searching.Paper, "symbols of formulas: paper (W, G, X and 15 operators), full")
+	f.StringVar(&o.Grammar, "grammar", searching.Paper, "symbols of formulas: paper (W, G, X and 15 operators), full, or their names separated by commas")
 	f.BoolVar(&o.OnlyW, "only-weights", false, "also accept formulas of the weights alone")
 	f.BoolVar(&o.Compat, "paper-compat", false, "choose nodes and mutate as Pruner-Zero's code does, measure every candidate in full, begin without known metrics")
 	f.BoolVar(&o.Seeds, "seeds", true, "begin with known metrics: Wanda, RIA, Pruner-Zero's trees, powers of W, G and X")

@@ -19,6 +19,13 @@ const fromPopulation = 8
 // rivals are the metrics that the winner is tested against, as published, each with its own group.
 var rivals = []string{"wanda", "ria", "pruner-zero", "magnitude"}
 
+// The verdicts.
+const (
+	better  = "better"
+	worse   = "worse"
+	unclear = "not told apart"
+)
+
 // Finalist is a metric that was measured on the selection data.
 type Finalist struct {
 	Formula    string   `json:"formula"`
@@ -94,7 +101,7 @@ type Tested struct {
 	Versus  *contest.Versus `json:"versus_winner,omitempty"`
 	Low     float64         `json:"ci95_low,omitempty"` // of the difference
 	High    float64         `json:"ci95_high,omitempty"`
-	Verdict string          `json:"winner_is,omitempty"` // better, worse or no different, at 5 % after adjustment
+	Verdict string          `json:"winner_is,omitempty"` // better, worse or not told apart, at 5 % after adjustment
 	Failed  string          `json:"failed,omitempty"`    // why it could not be measured
 }
 
@@ -168,10 +175,10 @@ func (t *Tested) judge() {
 	switch {
 	case t.Versus == nil || !slices.Contains(rivals, t.Metric):
 	case t.Versus.Adjusted >= 0.05:
-		t.Verdict = "no different"
+		t.Verdict = unclear
 	case t.Versus.Difference > 0:
-		t.Verdict = "better"
+		t.Verdict = better
 	default:
-		t.Verdict = "worse"
+		t.Verdict = worse
 	}
 }

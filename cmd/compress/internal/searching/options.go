@@ -4,7 +4,6 @@ package searching
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -59,7 +58,6 @@ func (o *Options) validate(models int) error {
 		{o.Cluster != "" && o.Listen != "", "--cluster and --listen exclude each other: the cluster has an address already"},
 		{o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64, fmt.Sprintf("--workers %d: want 0 (one for each processor) or more, -1 for none", o.Workers)},
 		{o.Workers == -1 && o.Cluster == "" && o.Listen == "", "--workers -1 leaves the work to others, who need --cluster or --listen"},
-		{o.Grammar != Paper && o.Grammar != Whole, fmt.Sprintf("--grammar %q; known: %s, %s", o.Grammar, Paper, Whole)},
 		{o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1, "numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test"},
 		{o.Few > o.Windows || o.Few < 1, fmt.Sprintf("--few %d: want 1 to --windows (%d)", o.Few, o.Windows)},
 		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
@@ -119,29 +117,37 @@ func (o *Options) settings() ([]fitness.Setting, error) {
 	return list, nil
 }
 
-// grammar is the search space.
-func (o *Options) grammar() gp.Grammar {
+// grammar is the search space: a name, or symbols separated by commas.
+func (o *Options) grammar() (gp.Grammar, error) {
 	g := gp.PaperGrammar()
-	if o.Grammar == Whole {
+	switch o.Grammar {
+	case Paper:
+	case Whole:
 		g = gp.FullGrammar()
+	default:
+		g.Symbols = nil
+		for name := range strings.SplitSeq(o.Grammar, ",") {
+			s, err := gp.SymbolByName(strings.TrimSpace(name))
+			if err != nil {
+				return g, fmt.Errorf("%w: --grammar: want %s, %s or symbols separated by commas: %w", ErrFlags, Paper, Whole, err)
+			}
+			g.Symbols = append(g.Symbols, s)
+		}
 	}
 	g.AllowOnlyW = o.OnlyW
-	return g
+	return g, shell.Usage(g.Validate())
 }
 
 // search are the options of the search itself.
-func (o *Options) search(seed uint64) (gp.Options, error) {
-	g := gp.Options{
+func (o *Options) search(g gp.Grammar, seed uint64) (gp.Options, error) {
+	s := gp.Options{
 		Seed: seed, Population: o.Population, Generations: o.Generations, Mode: gp.Mode(o.Mode), Aim: gp.Aim(o.Aim), Parsimony: o.Parsimony,
 		Patience: o.Patience, MaxEvals: o.MaxEvals, Compat: o.Compat,
 	}
 	if o.Seeds && !o.Compat {
-		g.Seeds = gp.Seeds(o.grammar())
+		s.Seeds = gp.Seeds(g)
 	}
-	if err := errors.Join(g.Validate(), o.grammar().Validate()); err != nil {
-		return g, shell.Usage(err)
-	}
-	return g, nil
+	return s, shell.Usage(s.Validate())
 }
 
 // ladder says how many climb; the published search measured everybody in full.

@@ -30,7 +30,7 @@ func (r *Report) outcome() report.Section {
 	}
 	for _, rival := range rivals {
 		b, n, w := r.verdicts(rival)
-		s.Facts = append(s.Facts, report.Fact{Name: "against " + rival, Value: fmt.Sprintf("better %d, no different %d, worse %d", b, n, w)})
+		s.Facts = append(s.Facts, report.Fact{Name: "against " + rival, Value: fmt.Sprintf("better %d, not told apart %d, worse %d", b, n, w)})
 	}
 	return s
 }

@@ -39,7 +39,7 @@ func take(o *Options) (*place, error) {
 		switch own := slices.Contains([]string{journalFile, bestFile, reportFile, pageFile, stateDir}, e.Name()); {
 		case !own:
 			return nil, fmt.Errorf("--out %s: %w: %s is not from a search; choose another folder", o.Out, checkpoint.ErrTarget, e.Name())
-		case !o.Resume && !o.Overwrite:
+		case !o.Resume && !o.Overwrite && e.Name() != stateDir:
 			return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it, --overwrite replaces it)", o.Out, checkpoint.ErrExists)
 		}
 	}
@@ -66,8 +66,17 @@ func take(o *Options) (*place, error) {
 // path is that of one of its files.
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 
-// release lets others take it; what an interrupted search goes on with stays.
-func (p *place) release() error { return p.lock.Close() }
+// release lets others take it; what an interrupted search goes on with stays, if it has begun.
+func (p *place) release() error {
+	if _, err := os.Stat(p.path(journalFile)); errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(p.clear(), p.lock.Close()); err != nil {
+			return err
+		}
+		_ = os.Remove(p.dir) // it stays if something else is in it
+		return nil
+	}
+	return p.lock.Close()
+}
 
 // clear removes what only an interrupted search needs.
 func (p *place) clear() error { return os.RemoveAll(p.path(stateDir)) }

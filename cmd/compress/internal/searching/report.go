@@ -99,23 +99,24 @@ func (r *Report) tables() []*report.Table {
 	for _, c := range r.Test {
 		t := &report.Table{
 			Title:   c.Name,
-			Columns: report.Columns("metric", "perplexity|%.4f", "±|%.2g", "loss|%.4f", "loss less the winner's|%+.4f", "95 % from|%+.4f", "to|%+.4f", "p (Holm)|%.2g", "the winner is"),
-			Note:    fmt.Sprintf("%d windows; ± is a standard error over windows, p of a paired t-test adjusted for the rivals of the case", c.Windows),
+			Columns: report.Columns("metric", "perplexity|%.4f", "±|%.2g", "loss - winner's|%+.4f", "95 % interval", "p|%.2g", "the winner is"),
+			Note:    fmt.Sprintf("%d windows; ± is a standard error over windows; the losses, in nats a token, are compared window by window; p of a paired t-test, adjusted for the rivals of the case (Holm)", c.Windows),
 		}
 		for _, m := range c.Metrics {
 			name := metricName(m.Metric)
 			if name == r.Winner.Formula {
 				name += " (the winner)"
 			}
+			interval := fmt.Sprintf("%+.4f to %+.4f", m.Low, m.High)
 			switch {
 			case m.Failed != "":
-				t.Add(name, nil, nil, nil, nil, nil, nil, nil, m.Failed)
+				t.Add(name, nil, nil, nil, nil, nil, m.Failed)
 			case m.Versus == nil:
-				t.Add(name, m.Perplexity, m.PPLSE, m.Loss, nil, nil, nil, nil, nil)
+				t.Add(name, m.Perplexity, m.PPLSE, nil, nil, nil, nil)
 			case m.Verdict == "":
-				t.Add(name, m.Perplexity, m.PPLSE, m.Loss, m.Versus.Difference, m.Low, m.High, nil, nil)
+				t.Add(name, m.Perplexity, m.PPLSE, m.Versus.Difference, interval, nil, nil)
 			default:
-				t.Add(name, m.Perplexity, m.PPLSE, m.Loss, m.Versus.Difference, m.Low, m.High, m.Versus.Adjusted, m.Verdict)
+				t.Add(name, m.Perplexity, m.PPLSE, m.Versus.Difference, interval, m.Versus.Adjusted, m.Verdict)
 			}
 		}
 		out = append(out, t)
@@ -124,22 +125,22 @@ func (r *Report) tables() []*report.Table {
 }
 
 // verdicts counts what the winner is against a rival.
-func (r *Report) verdicts(rival string) (better, same, worse int) {
+func (r *Report) verdicts(rival string) (won, same, lost int) {
 	for _, c := range r.Test {
 		for _, m := range c.Metrics {
 			if m.Metric == rival {
 				switch m.Verdict {
-				case "better":
-					better++
-				case "worse":
-					worse++
-				case "no different":
+				case better:
+					won++
+				case worse:
+					lost++
+				case unclear:
 					same++
 				}
 			}
 		}
 	}
-	return better, same, worse
+	return won, same, lost
 }
 
 // show prints the outcome.
@@ -151,7 +152,7 @@ func (s *search) show(sum *Summary) {
 	s.Printf("best: %s\n", r.Winner.Formula)
 	for _, rival := range rivals {
 		b, n, w := r.verdicts(rival)
-		s.Printf("against %-11s better in %d of %d cases, no different in %d, worse in %d\n", rival+":", b, len(r.Test), n, w)
+		s.Printf("against %-12s better in %d of %d cases, not told apart in %d, worse in %d\n", rival+":", b, len(r.Test), n, w)
 	}
 	s.Printf("%s evaluated in %.0f s, %.0f an hour, %.2f measurements at a time; journal %.16s\n", counted(s.watch.fresh, "candidate"), sum.SearchSecs, sum.PerHour, sum.Parallel, r.JournalHash)
 	s.Printf("%s, %s, %s and %s are in %s\n", bestFile, journalFile, reportFile, pageFile, s.o.Out)

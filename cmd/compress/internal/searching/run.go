@@ -36,7 +36,11 @@ func Run(j *shell.Job, paths []string, o Options) (_ any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err := o.search(j.Seed)
+	grammar, err := o.grammar()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := o.search(grammar, j.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +49,7 @@ func Run(j *shell.Job, paths []string, o Options) (_ any, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.release()) }()
-	s := &search{Job: j, o: &o, place: p, opts: opts, grammar: o.grammar()}
+	s := &search{Job: j, o: &o, place: p, opts: opts, grammar: grammar}
 	if err := s.prepare(paths, settings); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
