@@ -38,7 +38,7 @@ func evalCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace the results of an earlier run")
 	shell.Require(cmd, "tasks", "out")
 	shell.Inputs(cmd, "adapter", "data")
-	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a))
+	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a), evalBatchCmd(a))
 	return cmd
 }
 
@@ -53,6 +53,23 @@ func evalCompareCmd(a *shell.App) *cobra.Command {
 		Run:     func(j *shell.Job, args []string) (any, error) { return scoring.Compare(j, args[0], args[1], draws) },
 	})
 	cmd.Flags().IntVar(&draws, "draws", draws, "resamples of the bootstrap")
+	return cmd
+}
+
+func evalBatchCmd(a *shell.App) *cobra.Command {
+	o := scoring.Options{LogSamples: true, FewshotSeed: 1234}
+	cmd := a.Verb(shell.Verb{
+		Use: "batch PLAN.yaml --out DIR", Short: "Evaluate several models on several tasks and compare them",
+		Long: "Runs every model of a plan (models: paths, or name, path and adapter; tasks; data; num_fewshot; limit; bootstrap_iters; " +
+			"max_length) on every task, through a durable queue, and compares all models with the first. DIR gets the output of every run " +
+			"under MODEL/TASK, comparison.json and comparison.md.",
+		Example: "compress eval batch plan.yaml --out runs", Args: cobra.ExactArgs(1), Resumes: true,
+		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Batch(j, args[0], o) },
+	})
+	cmd.Flags().StringVar(&o.Out, "out", "", "folder to write")
+	cmd.Flags().StringVar(&o.Task.Cache, "cache", "", "folder of answers that runs share, by weights and request")
+	cmd.Flags().BoolVar(&o.Resume, "resume", false, "continue an interrupted batch")
+	shell.Require(cmd, "out")
 	return cmd
 }
 

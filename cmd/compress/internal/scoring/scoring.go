@@ -3,6 +3,7 @@ package scoring
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -48,6 +50,27 @@ var ErrForeign = shell.Usagef("it holds more than the results of an evaluation, 
 
 // Run evaluates a model and writes the output folder.
 func Run(j *shell.Job, path string, o Options) (any, error) {
+	suite, err := o.suite()
+	if err != nil {
+		return nil, err
+	}
+	out, err := open(&o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := runIn(j, out, path, suite, o)
+	if err != nil {
+		return nil, errors.Join(err, out.abandon())
+	}
+	if err := out.commit(r); err != nil {
+		return nil, err
+	}
+	show(j, r)
+	return r, nil
+}
+
+// suite loads the tasks and completes the options.
+func (o *Options) suite() (*task.Suite, error) {
 	suite, err := task.Load(o.Tasks, o.Data...)
 	if err != nil {
 		return nil, err
@@ -59,22 +82,19 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		special := false
 		o.Task.Special = &special
 	}
-	if err := o.Task.Validate(); err != nil {
-		return nil, shell.Usage(err)
-	}
-	out, err := open(&o)
+	return suite, shell.Usage(o.Task.Validate())
+}
+
+func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options) (*task.Results, error) {
+	s, err := load(j, path, o)
 	if err != nil {
 		return nil, err
 	}
-	r, err := out.evaluate(j, path, suite, o)
-	if err != nil {
-		return nil, errors.Join(err, out.abandon())
-	}
-	if err := out.commit(r); err != nil {
-		return nil, err
-	}
-	show(j, r)
-	return r, nil
+	defer s.m.Close()
+	bars := j.Bars()
+	defer bars.End()
+	o.Task.Progress = bars.Show
+	return out.evaluate(j.Ctx, s, suite, o)
 }
 
 // output is the folder under construction and the answers beside it, which outlive an interruption.
@@ -143,7 +163,15 @@ func replaceable(dir string) error {
 	return nil
 }
 
-func (out *output) evaluate(j *shell.Job, path string, suite *task.Suite, o Options) (*task.Results, error) {
+// subject is a model that is ready to be evaluated.
+type subject struct {
+	m        *lm.Model
+	tok      *tokenizer.Tokenizer
+	identity string
+}
+
+// load opens a model with its adapter, if there is one.
+func load(j *shell.Job, path string, o Options) (*subject, error) {
 	precision := kernels.Exact
 	if o.Fast {
 		precision = kernels.Fast
@@ -152,27 +180,28 @@ func (out *output) evaluate(j *shell.Job, path string, suite *task.Suite, o Opti
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	tok, err := shell.Tokenizer(m)
-	if err == nil && tok == nil {
+	s := &subject{m: m}
+	if s.tok, err = shell.Tokenizer(m); err == nil && s.tok == nil {
 		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)", path)
 	}
+	if err == nil {
+		s.identity, err = identity(j, m, o)
+	}
+	if err == nil {
+		err = attach(m, o.Adapter)
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.Close())
 	}
-	if o.Task.Identity, err = identity(j, m, o); err != nil {
-		return nil, err
-	}
-	if err := attach(m, o.Adapter); err != nil {
-		return nil, err
-	}
-	bars := j.Bars()
-	defer bars.End()
-	o.Task.Progress, o.Task.Journal = bars.Show, out.answers
+	return s, nil
+}
+
+func (out *output) evaluate(ctx context.Context, s *subject, suite *task.Suite, o Options) (*task.Results, error) {
+	o.Task.Identity, o.Task.Journal = s.identity, out.answers
 	if o.LogSamples {
 		o.Task.Sample = out.sample
 	}
-	r, err := task.Run(j.Ctx, m, tok, suite, o.Task)
+	r, err := task.Run(ctx, s.m, s.tok, suite, o.Task)
 	if errors.Is(err, task.ErrOtherModel) {
 		return nil, shell.Usagef("--resume: %w (HINT: choose another --out, or pass --overwrite)", err)
 	}

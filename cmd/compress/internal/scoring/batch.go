@@ -1,0 +1,458 @@
+package scoring
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml"
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Plan lists models and the tasks that each is evaluated on.
+type Plan struct {
+	Models     []PlanModel `yaml:"models"` // the others are compared with the first
+	Tasks      []string    `yaml:"tasks"`
+	Data       []string    `yaml:"data"`
+	NumFewshot *int        `yaml:"num_fewshot"`
+	Limit      int         `yaml:"limit"`
+	Bootstrap  int         `yaml:"bootstrap_iters"`
+	MaxLength  int         `yaml:"max_length"`
+}
+
+// PlanModel is a model of a plan.
+type PlanModel struct {
+	Name    string `yaml:"name" json:"name"` // default: the name of its folder
+	Path    string `yaml:"path" json:"path"`
+	Adapter string `yaml:"adapter" json:"adapter,omitempty"`
+}
+
+// UnmarshalYAML reads a path, or a mapping.
+func (m *PlanModel) UnmarshalYAML(unmarshal func(any) error) error {
+	if err := unmarshal(&m.Path); err == nil {
+		return nil
+	}
+	type plain PlanModel // without this method
+	return unmarshal((*plain)(m))
+}
+
+// ErrPlan: a plan that cannot be run.
+var ErrPlan = shell.Usagef("unusable plan")
+
+const maxPlan = 1 << 20
+
+// plainName is what the name of a model may be: it becomes that of a folder.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
+
+func readPlan(file string) (*Plan, []byte, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if st.Size() > maxPlan {
+		return nil, nil, fmt.Errorf("%s: %w: %d bytes", file, ErrPlan, st.Size())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &Plan{}
+	if err := yaml.UnmarshalWithOptions(text, p, yaml.Strict()); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, strings.TrimSpace(yaml.FormatError(err, false, false)))
+	}
+	return p, text, p.check(file)
+}
+
+func (p *Plan) check(file string) error {
+	if len(p.Models) == 0 || len(p.Tasks) == 0 {
+		return fmt.Errorf("%s: %w: it needs models and tasks", file, ErrPlan)
+	}
+	seen := map[string]bool{}
+	for i := range p.Models {
+		m := &p.Models[i]
+		if m.Name == "" {
+			m.Name = filepath.Base(m.Path)
+		}
+		if !plainName.MatchString(m.Name) || seen[m.Name] {
+			return fmt.Errorf("%s: %w: the name %q of a model is no plain word, or is there twice (HINT: give a name)", file, ErrPlan, m.Name)
+		}
+		seen[m.Name] = true
+	}
+	for _, t := range p.Tasks {
+		if name := taskName(t); !plainName.MatchString(name) || seen["/"+name] {
+			return fmt.Errorf("%s: %w: task %q is there twice, or has no plain name", file, ErrPlan, t)
+		}
+		seen["/"+taskName(t)] = true
+	}
+	return nil
+}
+
+// taskName is the name of the folder of an entry of tasks.
+func taskName(entry string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(filepath.Base(entry), ".yaml"), ".yml")
+}
+
+// BatchReport is what a plan gave.
+type BatchReport struct {
+	Models  []PlanModel                          `json:"models"`
+	Results map[string]map[string]map[string]any `json:"results"`     // by model and task
+	Against map[string][]task.Pair               `json:"comparisons"` // of every model but the first with the first
+	Reused  int                                  `json:"runs_reused"` // of an interrupted batch
+}
+
+// batch runs a plan.
+type batch struct {
+	j       *shell.Job
+	plan    *Plan
+	dir     string // where runs are until all are there
+	options Options
+
+	mu     sync.Mutex // guards open
+	open   *subject
+	opened int
+}
+
+// unit is an item of the queue: a model and an entry of tasks.
+type unit struct{ Model, Task int }
+
+// Batch runs every model of a plan on every task, through a queue that survives interruptions, and compares the models.
+func Batch(j *shell.Job, file string, o Options) (any, error) {
+	plan, text, err := readPlan(file)
+	if err != nil {
+		return nil, err
+	}
+	final, err := filepath.Abs(o.Out)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkpoint.Vacant(final, nil); err != nil {
+		return nil, err
+	}
+	b := &batch{j: j, plan: plan, options: o, opened: -1, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
+	if !o.Resume {
+		if err := os.RemoveAll(b.dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(b.dir, 0o777); err != nil {
+		return nil, err
+	}
+	lock, err := lockFolder(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	contract, err := b.contract(text)
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.run(contract)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.finish(r, final); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// lockFolder keeps a second program away.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, shell.ErrBusy), f.Close())
+	}
+	return f, nil
+}
+
+// options are those of a run.
+func (b *batch) optionsOf(u unit) Options {
+	o, m := b.options, b.plan.Models[u.Model]
+	o.Tasks, o.Data, o.Adapter, o.Resume, o.Overwrite = []string{b.plan.Tasks[u.Task]}, b.plan.Data, m.Adapter, true, false
+	o.Shots = -1
+	if b.plan.NumFewshot != nil {
+		o.Shots = *b.plan.NumFewshot
+	}
+	o.Out = b.folder(u)
+	o.Task.Limit, o.Task.Bootstrap, o.Task.MaxLength = b.plan.Limit, b.plan.Bootstrap, b.plan.MaxLength
+	return o
+}
+
+func (b *batch) folder(u unit) string {
+	return filepath.Join(b.dir, b.plan.Models[u.Model].Name, taskName(b.plan.Tasks[u.Task]))
+}
+
+// contract is a hash of what all results depend on. Tasks and models are checked on the way.
+func (b *batch) contract(text []byte) (string, error) {
+	parts := []any{compress.Version(), string(text)}
+	for i := range b.plan.Tasks {
+		o := b.optionsOf(unit{0, i})
+		suite, err := o.suite()
+		if err != nil {
+			return "", err
+		}
+		checked, err := suite.Check(o.Task)
+		if err != nil {
+			return "", err
+		}
+		for _, c := range checked {
+			if c.Err != "" || c.NoData != "" {
+				return "", fmt.Errorf("%s%s", c.Err, c.NoData)
+			}
+		}
+		parts = append(parts, checked)
+	}
+	for i := range b.plan.Models {
+		s, err := b.subject(i)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, s.identity)
+	}
+	return shell.Fingerprint(parts...), nil
+}
+
+// subject opens a model, and closes the one before.
+func (b *batch) subject(i int) (*subject, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.opened == i {
+		return b.open, nil
+	}
+	if b.open != nil {
+		b.open.m.Close()
+		b.open, b.opened = nil, -1
+	}
+	s, err := load(b.j, b.plan.Models[i].Path, b.optionsOf(unit{i, 0}))
+	if err == nil {
+		b.open, b.opened = s, i
+	}
+	return s, err
+}
+
+// run queues all runs and waits for them.
+func (b *batch) run(contract string) (*BatchReport, error) {
+	server, err := jobs.Serve(jobs.ServerOptions{Dir: filepath.Join(b.dir, "queue")})
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	conn, err := jobs.Connect(b.j.Ctx, jobs.Options{Server: server, Name: "eval"})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	queue, err := conn.Offer(b.j.Ctx, jobs.Offer{Name: "eval", Kind: "eval", Contract: contract}, nil)
+	if errors.Is(err, jobs.ErrOffer) {
+		return nil, shell.Usagef("--resume: the interrupted batch had another plan, or other models or data: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(b.j.Ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = queue.Work(ctx, 1, b.handle) }) // ends with ctx alone
+	defer func() {
+		stop()
+		wg.Wait()
+		if b.open != nil {
+			b.open.m.Close()
+		}
+	}()
+	return b.collect(queue)
+}
+
+// collect hands the runs over, model by model, and takes their results.
+func (b *batch) collect(queue *jobs.Queue) (*BatchReport, error) {
+	var items []jobs.Item
+	for m := range b.plan.Models {
+		for t := range b.plan.Tasks {
+			data, err := json.Marshal(unit{m, t})
+			if err != nil {
+				return nil, err
+			}
+			items = append(items, jobs.Item{ID: fmt.Sprintf("%d-%d", m, t), Data: data})
+		}
+	}
+	bar, n := b.j.Progress("runs", int64(len(items))), 0
+	defer bar.End()
+	results, err := queue.Do(b.j.Ctx, items, func(jobs.Result) {
+		n++
+		bar.Set(int64(n))
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &BatchReport{Models: b.plan.Models, Results: map[string]map[string]map[string]any{}, Against: map[string][]task.Pair{}}
+	var failures []error
+	for i, res := range results {
+		name := b.plan.Models[i/len(b.plan.Tasks)].Name
+		if res.Failure != "" {
+			failures = append(failures, fmt.Errorf("%s: %s", name, res.Failure))
+			continue
+		}
+		if err := r.take(name, res.Data); err != nil {
+			return nil, err
+		}
+	}
+	if len(failures) > 0 { // what has failed is tried again by --resume; what was done is kept in its folder
+		return nil, errors.Join(errors.Join(failures...), queue.Withdraw(b.j.Ctx))
+	}
+	return r, nil
+}
+
+// outcome is the result of an item.
+type outcome struct {
+	Results map[string]map[string]any `json:"results"`
+	Reused  bool                      `json:"reused"`
+}
+
+func (r *BatchReport) take(model string, data []byte) error {
+	var o outcome
+	if err := json.Unmarshal(data, &o); err != nil {
+		return err
+	}
+	if r.Results[model] == nil {
+		r.Results[model] = map[string]map[string]any{}
+	}
+	for task, row := range o.Results {
+		r.Results[model][task] = row
+	}
+	if o.Reused {
+		r.Reused++
+	}
+	return nil
+}
+
+// handle does a run, unless its folder is there already.
+func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
+	var u unit
+	if err := json.Unmarshal(item.Data, &u); err != nil || u.Model >= len(b.plan.Models) || u.Task >= len(b.plan.Tasks) {
+		return nil, fmt.Errorf("%w: item %s", ErrPlan, item.ID)
+	}
+	o := b.optionsOf(u)
+	if text, err := os.ReadFile(filepath.Join(o.Out, resultsFile)); err == nil {
+		var done outcome
+		if err := json.Unmarshal(text, &done); err == nil {
+			done.Reused = true
+			return json.Marshal(done)
+		}
+	}
+	r, err := b.one(ctx, u, o)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(outcome{Results: r.Results})
+}
+
+func (b *batch) one(ctx context.Context, u unit, o Options) (*task.Results, error) {
+	suite, err := o.suite()
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.subject(u.Model)
+	if err != nil {
+		return nil, err
+	}
+	out, err := open(&o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := out.evaluate(ctx, s, suite, o)
+	if err != nil {
+		return nil, errors.Join(err, out.abandon())
+	}
+	return r, out.commit(r)
+}
+
+// finish compares the models, writes the comparison and gives the output its name.
+func (b *batch) finish(r *BatchReport, final string) error {
+	base := b.plan.Models[0].Name
+	for i, m := range b.plan.Models[1:] {
+		for t := range b.plan.Tasks {
+			c, err := task.Compare(b.folder(unit{0, t}), b.folder(unit{i + 1, t}), task.CompareOptions{Seed: b.j.Seed})
+			if err != nil {
+				return err
+			}
+			r.Against[m.Name] = append(r.Against[m.Name], c.Rows...)
+		}
+	}
+	table := r.table(base)
+	b.j.Table(table)
+	var md bytes.Buffer
+	if err := table.Markdown(&md); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = shell.WriteFile(filepath.Join(b.dir, "comparison.json"), append(text, '\n'))
+	}
+	if err == nil {
+		err = shell.WriteFile(filepath.Join(b.dir, "comparison.md"), md.Bytes())
+	}
+	if err == nil {
+		err = os.RemoveAll(filepath.Join(b.dir, "queue"))
+	}
+	if err == nil {
+		if err = os.Remove(final); errors.Is(err, fs.ErrNotExist) { // an empty folder may be there
+			err = nil
+		}
+	}
+	if err == nil {
+		err = os.Rename(b.dir, final)
+	}
+	return err
+}
+
+// table has a row for each figure: the first model's, and how the others differ.
+func (r *BatchReport) table(base string) *report.Table {
+	t := &report.Table{Columns: report.Columns("model", "task", "filter", "metric", "value|%.4f", base+"|%.4f", "difference|%+.4f", "low|%+.4f", "high|%+.4f", "p|%.4g")}
+	var rest []string
+	for _, m := range r.Models[1:] {
+		rest = append(rest, m.Name)
+	}
+	for _, name := range rest {
+		for _, p := range r.Against[name] {
+			t.Add(name, p.Task, p.Filter, p.Metric, p.B, p.A, p.Difference, p.Low, p.High, p.P)
+		}
+	}
+	if len(rest) == 0 {
+		for _, task := range sortedKeys(r.Results[base]) {
+			for _, key := range sortedKeys(r.Results[base][task]) {
+				metric, filter, ok := strings.Cut(key, ",")
+				if v, isNumber := r.Results[base][task][key].(float64); ok && isNumber && !strings.HasSuffix(metric, "_stderr") {
+					t.Add(base, task, filter, metric, v, v, nil, nil, nil, nil)
+				}
+			}
+		}
+	}
+	return t
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
