@@ -51,12 +51,7 @@ func (d *Device) parallel(n int, f func(i int)) {
 	j := &job{f: f, n: int64(n)}
 	j.wait.Add(n)
 	for i := range workers - 1 {
-		h := &c.helpers[i]
-		if h.job.CompareAndSwap(nil, j) {
-			go c.help(h)
-		} else {
-			h.job.CompareAndSwap(idle, j)
-		}
+		c.recruit(&c.helpers[i], j)
 	}
 	j.run()
 	j.finish(c.watch)
@@ -66,6 +61,26 @@ func (c *crew) start(n int) {
 	c.helpers = make([]helper, n)
 	if n < runtime.GOMAXPROCS(0) {
 		c.watch = watch
+	}
+}
+
+// recruit gives j to a helper, unless it works for another operation. One whose job is all done is about to look for work, which
+// is worth a moment: operations follow each other within less than that.
+func (c *crew) recruit(h *helper, j *job) {
+	for range 1000 {
+		switch old := h.job.Load(); {
+		case old == nil:
+			if h.job.CompareAndSwap(nil, j) {
+				go c.help(h)
+				return
+			}
+		case old == idle:
+			if h.job.CompareAndSwap(idle, j) {
+				return
+			}
+		case old.done.Load() < old.n:
+			return
+		}
 	}
 }
 
