@@ -106,6 +106,7 @@ type extractor struct {
 	report      *Report
 	targets     []adapter.Module
 	kept, all   float64
+	space       []float64 // of a difference
 }
 
 // compare finds the first tensor in which the two differ in shape.
@@ -206,7 +207,11 @@ func (x *extractor) svd(d linalg.Matrix, rank int) (u linalg.Matrix, s []float64
 // difference is tuned minus base of one matrix as it is stored, and the norm of the base's.
 func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64, err error) {
 	info, _ := x.base.Source.Info(m.Tensor)
-	d = linalg.New(int(info.Shape[0]), int(info.Shape[1]))
+	if n := info.Elements(); int64(len(x.space)) < n {
+		x.space = nil // the smaller one can go before the larger one comes
+		x.space = make([]float64, n)
+	}
+	d = linalg.Of(x.space, int(info.Shape[0]), int(info.Shape[1]))
 	at := 0
 	norm, _, err = x.each(m.Tensor, func(before, after []float32) {
 		for i, v := range after {
