@@ -33,7 +33,7 @@ func searchCmd(a *shell.App) *cobra.Command {
 	f.StringArrayVar(&o.Heldout, "heldout", nil, "data that metrics are measured on: once, or once for each model")
 	f.StringArrayVar(&o.Select, "select", nil, "data that the winner is chosen on, with --test; else windows of --heldout")
 	f.StringArrayVar(&o.Test, "test", nil, "data of the final comparison, with --select; else windows of --heldout")
-	f.IntVar(&o.Samples, "samples", 32, "calibration windows to draw")
+	f.IntVar(&o.Samples, "samples", 32, "calibration windows to draw, for each of search, selection and test")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; 0 is 2048, or the model's positions if they are fewer")
 	f.IntVar(&o.Windows, "windows", 32, "windows that a full measurement takes")
 	f.IntVar(&o.Few, "few", 8, "windows of these that a quick measurement takes")

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/internal/host"
 )
@@ -246,16 +247,16 @@ func losses(ctx context.Context, m *lm.Model, ids [][]int32) ([]float64, error) 
 }
 
 // pruned makes the model that prune.Model makes of the dense one.
-func (b *bench) pruned(ctx context.Context, s *subject, at int, metric prune.Metric, t Setting) (*lm.Model, error) {
+func (b *bench) pruned(ctx context.Context, s *subject, at int, calib corpus.Windows, metric prune.Metric, t Setting) (*lm.Model, error) {
 	m, err := b.model(ctx, s, at)
 	if err != nil {
 		return nil, err
 	}
 	o := prune.Options{Metric: metric, Sparsity: t.Sparsity, Pattern: t.Pattern, Memo: &b.memo}
 	if metric.Needs&prune.Gradients != 0 {
-		o.Gradients.File = s.gradients
+		o.Gradients.File = s.gradients[calib.Hash]
 	}
-	_, err = prune.Model(ctx, m, s.Calib, o)
+	_, err = prune.Model(ctx, m, calib, o)
 	return m, err
 }
 

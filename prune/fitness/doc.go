@@ -7,8 +7,8 @@
 //	few      loss of the whole model on a few windows, the same statistics                     a forward pass
 //	full     loss on all search windows of the model as prune.Model makes it, statistics
 //	         measured anew behind every pruned block                                           a pruning run
-//	select   the same on the selection windows
-//	test     the same on the test windows
+//	select   the same on the selection windows, with calibration data of its own
+//	test     the same on the test windows, with calibration data of its own
 //
 // A [Ladder] is a fitness for gp.Search: all candidates of a generation climb the rung layers, the best of them the rung few, the
 // best of those the rung full (successive halving). Nothing of it touches the selection and test windows.

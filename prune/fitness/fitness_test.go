@@ -49,7 +49,7 @@ func subjectOf(t testing.TB, name string, threads int) Subject {
 	}
 	return Subject{
 		Name: name, Open: open(t, name, threads), Calib: cut("calib.txt", 8), Search: cut("valid.txt", 6),
-		Select: corpus.New(cut("valid.txt", 12).IDs[6:], "valid.txt"), Test: cut("test.txt", 6),
+		Select: corpus.New(cut("valid.txt", 12).IDs[6:], "valid.txt"), Test: cut("test.txt", 6), TestCalib: corpus.New(cut("calib.txt", 14).IDs[8:], "calib.txt"),
 	}
 }
 
@@ -84,36 +84,45 @@ func measure(t testing.TB, j *Judge, r Rung, metric string) Measure {
 func TestWhole(t *testing.T) {
 	s := subjectOf(t, "base", 2)
 	j := judge(t, Options{Settings: settings(), Windows: 2}, s)
-	sets := map[Rung]corpus.Windows{Full: s.Search, Select: s.Select, Test: s.Test}
+	sets := map[Rung]set{Full: {s.Calib, s.Search}, Select: {s.Calib, s.Select}, Test: {s.TestCalib, s.Test}}
 	for _, name := range []string{"wanda", "pruner-zero", "expr:sqrt(W) * G + X", Dense} {
 		got := map[Rung]Measure{}
 		for rung := range sets {
 			got[rung] = measure(t, j, rung, name)
 		}
 		for i, setting := range settings() {
-			m, err := s.Open(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if name != Dense {
-				o := prune.Options{Sparsity: setting.Sparsity, Pattern: setting.Pattern}
-				if o.Metric, err = prune.MetricByName(name); err == nil {
-					_, err = prune.Model(t.Context(), m, s.Calib, o)
-				}
-			}
-			for rung, data := range sets {
-				if err != nil {
-					t.Fatal(err)
-				}
-				var want []float64
-				want, err = losses(t.Context(), m, data.IDs)
+			for rung, set := range sets {
+				want := plainly(t, s, name, setting, set)
 				if g := got[rung]; g.Values[i] != mean(want) || rung != Full && !reflect.DeepEqual(g.Windows[i], want) {
 					t.Errorf("%s, rung %s, %s: %v, want %v", setting, rung, name, g, want)
 				}
 			}
-			m.Close()
 		}
 	}
+}
+
+// plainly prunes a model that is opened anew and gives the losses of its windows.
+func plainly(t *testing.T, s Subject, name string, setting Setting, set set) []float64 {
+	t.Helper()
+	m, err := s.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if name != Dense {
+		o := prune.Options{Sparsity: setting.Sparsity, Pattern: setting.Pattern}
+		if o.Metric, err = prune.MetricByName(name); err == nil {
+			_, err = prune.Model(t.Context(), m, set.calib, o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := losses(t.Context(), m, set.data.IDs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // TestLayers compares the error of the sampled matrices with what the outputs say: ‖(W-W')·X‖²/‖W·X‖² over the calibration tokens. The

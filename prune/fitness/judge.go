@@ -328,17 +328,17 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 		}
 	}
 	for at, s := range j.subjects {
-		data := map[Rung]corpus.Windows{Full: s.Search, Select: s.Select, Test: s.Test}[t.Rung]
+		set := s.set(t.Rung)
 		for _, setting := range j.o.Settings {
 			var m *lm.Model
 			if t.Metric == Dense {
 				m, err = b.model(ctx, s, at)
 			} else {
-				m, err = b.pruned(ctx, s, at, metric, setting)
+				m, err = b.pruned(ctx, s, at, set.calib, metric, setting)
 			}
 			var v []float64
 			if err == nil {
-				v, err = losses(ctx, m, data.IDs)
+				v, err = losses(ctx, m, set.data.IDs)
 			}
 			if err != nil {
 				return out, fmt.Errorf("%s, %s: %w", s.Name, setting, err)

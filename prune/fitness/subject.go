@@ -23,10 +23,34 @@ type Subject struct {
 	// Open opens the dense model. It is called once for the statistics and once for every bench; the judge closes the models.
 	Open func(ctx context.Context) (*lm.Model, error)
 
-	Calib  corpus.Windows // that gradients and activation statistics are taken on
+	Calib  corpus.Windows // that gradients and activation statistics are taken on, for the rungs of the search
 	Search corpus.Windows // that the rungs few and full measure the loss on
 	Select corpus.Windows // that the winner is chosen on
 	Test   corpus.Windows // that is reported; the only set that nothing is chosen by
+
+	// Calibration data of their own keep a metric that suits one sample of them from looking better than it is.
+	SelectCalib corpus.Windows // that the rung select prunes with; none: Calib
+	TestCalib   corpus.Windows // that the rung test prunes with; none: Calib
+}
+
+// set is what a rung prunes with and measures on.
+type set struct {
+	calib, data corpus.Windows
+}
+
+// set is that of one of the rungs full, select and test.
+func (s *Subject) set(r Rung) set {
+	out := set{s.Calib, s.Search}
+	switch r {
+	case Select:
+		out = set{s.SelectCalib, s.Select}
+	case Test:
+		out = set{s.TestCalib, s.Test}
+	}
+	if len(out.calib.IDs) == 0 {
+		out.calib = s.Calib
+	}
+	return out
 }
 
 // subject is a subject with what is measured once.
@@ -34,7 +58,7 @@ type subject struct {
 	Subject
 	id        string
 	dense     *lm.Model
-	gradients string // file
+	gradients map[string]string // files, by the hash of the calibration data
 	matrices  []matrix
 }
 
@@ -66,12 +90,25 @@ func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, 
 	if err != nil {
 		return err
 	}
-	for _, w := range []corpus.Windows{s.Calib, s.Search, s.Select, s.Test} {
-		if err := w.Check(s.dense.Config().Vocab); err != nil {
-			return err
+	parts := []string{model}
+	s.gradients = map[string]string{}
+	for _, r := range []Rung{Full, Select, Test} {
+		set := s.set(r)
+		for _, w := range []corpus.Windows{set.calib, set.data} {
+			if err := w.Check(s.dense.Config().Vocab); err != nil {
+				return err
+			}
+			parts = append(parts, w.Hash)
 		}
+		path := filepath.Join(dir, "gradients-"+digest(model, set.calib.Hash)[:16]+".safetensors")
+		if s.gradients[set.calib.Hash] == "" {
+			if err := s.collectGradients(ctx, set.calib, path); err != nil {
+				return fmt.Errorf("gradients: %w", err)
+			}
+		}
+		s.gradients[set.calib.Hash] = path
 	}
-	s.id = digest(model, s.Calib.Hash, s.Search.Hash, s.Select.Hash, s.Test.Hash)
+	s.id = digest(parts...)
 	uses := func(t gp.Symbol) bool {
 		for _, s := range symbols {
 			if s == t {
@@ -79,10 +116,6 @@ func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, 
 			}
 		}
 		return t == gp.X || t == gp.G // the references use them
-	}
-	s.gradients = filepath.Join(dir, "gradients-"+digest(model, s.Calib.Hash)[:16]+".safetensors")
-	if err := s.collectGradients(ctx); err != nil {
-		return fmt.Errorf("gradients: %w", err)
 	}
 	return s.gather(ctx, uses, sampled(s.dense.Blocks(), blocks))
 }
@@ -102,7 +135,7 @@ func sampled(blocks, n int) map[int]bool {
 }
 
 // collectGradients makes the file of gradients, unless an earlier run made it.
-func (s *subject) collectGradients(ctx context.Context) error {
+func (s *subject) collectGradients(ctx context.Context, calib corpus.Windows, path string) error {
 	m, err := s.Open(ctx)
 	if err != nil {
 		return err
@@ -110,7 +143,7 @@ func (s *subject) collectGradients(ctx context.Context) error {
 	metric := prune.Metric{Name: "gradients", Needs: prune.Gradients, Group: prune.Row, Score: func(in prune.Inputs) (kernels.Score, error) {
 		return kernels.Score{X: in.W}, nil
 	}}
-	_, err = prune.Model(ctx, m, s.Calib, prune.Options{Metric: metric, Gradients: prune.GradientOptions{Keep: s.gradients}})
+	_, err = prune.Model(ctx, m, calib, prune.Options{Metric: metric, Gradients: prune.GradientOptions{Keep: path}})
 	return errors.Join(err, m.Close())
 }
 
@@ -123,7 +156,7 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool, sample 
 	if uses(gp.Hi) {
 		needs |= inflow.Hessian
 	}
-	file, err := safetensors.OpenDir(s.gradients)
+	file, err := safetensors.OpenDir(s.gradients[s.Calib.Hash])
 	if err != nil {
 		return err
 	}

@@ -114,19 +114,30 @@ func subject(j *shell.Job, path string, i int, o *Options) (s fitness.Subject, r
 		return s, r, err
 	}
 	r.Path, r.Parameters = path, m.NumParameters()
-	if s.Calib, err = j.Sample(m, forModel(o.Calib, i), corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen}); err != nil {
+	calib, err := j.Sample(m, forModel(o.Calib, i), corpus.SampleOptions{Samples: 3 * o.Samples, SeqLen: o.SeqLen})
+	if err != nil {
 		return s, r, err
+	}
+	if n := len(calib.IDs) / 3; n > 0 {
+		for k, to := range []*corpus.Windows{&s.Calib, &s.SelectCalib, &s.TestCalib} {
+			*to = corpus.New(calib.IDs[k*n:(k+1)*n], calib.Source)
+		}
+	} else {
+		s.Calib, s.SelectCalib, s.TestCalib = calib, calib, calib
 	}
 	if err := o.heldout(j, m, i, &s); err != nil {
 		return s, r, err
 	}
-	sets := []struct {
+	for k, use := range []string{"calibration for the search", "calibration for the selection", "calibration for the test", "search", "selection", "test"} {
+		w := sets(&s)[k]
+		r.Data = append(r.Data, Set{use, w.Source, len(w.IDs), w.SeqLen, w.Hash})
+	}
+	apart := []struct {
 		use string
 		w   corpus.Windows
-	}{{"calibration", s.Calib}, {"search", s.Search}, {"selection", s.Select}, {"test", s.Test}}
-	for k, a := range sets {
-		r.Data = append(r.Data, Set{a.use, a.w.Source, len(a.w.IDs), a.w.SeqLen, a.w.Hash})
-		for _, b := range sets[:k] {
+	}{{"calibration", calib}, {"search", s.Search}, {"selection", s.Select}, {"test", s.Test}}
+	for k, a := range apart {
+		for _, b := range apart[:k] {
 			x := Shared{a.use, b.use, fitness.Overlap(a.w, b.w)}
 			if r.Overlap = append(r.Overlap, x); x.Windows > 0 || x.Share > maxShare {
 				return s, r, fmt.Errorf("%s: %w: %.1f %% of the %s data, runs of %d tokens, and %d whole windows are in the %s data (%s, %s) (HINT: give files that have nothing in common)",

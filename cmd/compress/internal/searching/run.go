@@ -105,10 +105,9 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	spec := Spec{Judge: s.judge.ID(), Options: fo}
 	for i, l := range list {
 		sub := SubjectSpec{Name: l.Name, Path: models[i].Path, Fingerprint: models[i].Fingerprint}
-		sub.Data[0], sub.Lengths[0] = flat(l.Calib)
-		sub.Data[1], sub.Lengths[1] = flat(l.Search)
-		sub.Data[2], sub.Lengths[2] = flat(l.Select)
-		sub.Data[3], sub.Lengths[3] = flat(l.Test)
+		for k, w := range sets(&l) {
+			sub.Data[k], sub.Lengths[k] = flat(*w)
+		}
 		spec.Subjects = append(spec.Subjects, sub)
 	}
 	if s.team, err = assemble(s.Job, s.o, s.judge, spec, slots); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
@@ -36,8 +37,13 @@ type SubjectSpec struct {
 	Name        string     `json:"name"`
 	Path        string     `json:"path"` // on the coordinator's machine
 	Fingerprint string     `json:"fingerprint"`
-	Data        [4][]int32 `json:"data"`    // calibration, search, selection and test: the windows one after the other
-	Lengths     [4][]int32 `json:"lengths"` // of the windows
+	Data        [6][]int32 `json:"data"`    // of the sets of [sets], the windows one after the other
+	Lengths     [6][]int32 `json:"lengths"` // of the windows
+}
+
+// sets are the data of a subject, in the order of a specification.
+func sets(s *fitness.Subject) [6]*corpus.Windows {
+	return [6]*corpus.Windows{&s.Calib, &s.SelectCalib, &s.TestCalib, &s.Search, &s.Select, &s.Test}
 }
 
 // team is the queue of a search with the workers in this process.
@@ -49,11 +55,12 @@ type team struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex
-	say   func(format string, args ...any)
-	done  int     // measurements that came in
-	spent float64 // seconds that they took where they were made
-	bars  *shell.Bars
+	mu     sync.Mutex
+	say    func(format string, args ...any)
+	rounds int     // of measurements, each on one rung
+	done   int     // measurements that came in
+	spent  float64 // seconds that they took where they were made
+	bars   *shell.Bars
 }
 
 // identity is what results depend on besides models and data: this very program, and the device.
@@ -157,13 +164,15 @@ func (t *team) ask(ctx context.Context, tasks []fitness.Task) ([]fitness.Measure
 		}
 	}
 	n := 0
+	t.rounds++
+	name := fmt.Sprintf("round %d, rung %s", t.rounds, tasks[0].Rung)
 	results, err := t.queue.Do(ctx, items, func(r jobs.Result) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		n++
 		t.done++
 		t.spent += r.Seconds
-		t.bars.Show("rung "+string(tasks[0].Rung), int64(n), int64(len(items)))
+		t.bars.Show(name, int64(n), int64(len(items)))
 	})
 	if err != nil {
 		return nil, err

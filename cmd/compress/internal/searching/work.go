@@ -165,7 +165,7 @@ func (w *worker) find(ctx context.Context, s SubjectSpec, dev kernels.Device) (o
 			continue
 		}
 		out = fitness.Subject{Name: s.Name, Open: onDevice(path, dev)}
-		for k, to := range []*corpus.Windows{&out.Calib, &out.Search, &out.Select, &out.Test} {
+		for k, to := range sets(&out) {
 			ids, err := windows(s.Data[k], s.Lengths[k])
 			if err != nil {
 				return out, err
