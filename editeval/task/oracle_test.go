@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -131,8 +132,8 @@ func (r *row) arg(t *testing.T, i, k int) string {
 	return s
 }
 
-// want is a sample of a reference run.
-type want struct {
+// sampleOf is a sample of a reference run.
+type sampleOf struct {
 	DocID    int             `json:"doc_id"`
 	Target   any             `json:"target"`
 	Context  *string         `json:"ctx"`
@@ -225,7 +226,7 @@ func compareSamples(t *testing.T, path string, rows []*row, docs []*document) {
 	sc.Buffer(nil, 64<<20)
 	n := 0
 	for ; sc.Scan(); n++ {
-		var w want
+		var w sampleOf
 		if err := json.Unmarshal(sc.Bytes(), &w); err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +240,7 @@ func compareSamples(t *testing.T, path string, rows []*row, docs []*document) {
 	}
 }
 
-func compareSample(t *testing.T, w *want, rows []*row, d *document) {
+func compareSample(t *testing.T, w *sampleOf, rows []*row, d *document) {
 	t.Helper()
 	r := rows[0]
 	fail := func(format string, args ...any) {
@@ -294,7 +295,7 @@ func compareRequest(t *testing.T, fail func(string, ...any), q *wantedRequest, c
 	}
 }
 
-func compareRolling(fail func(string, ...any), w *want, d *document) {
+func compareRolling(fail func(string, ...any), w *sampleOf, d *document) {
 	text := sha256.Sum256([]byte(d.Requests[0].Continuation))
 	if got := hex.EncodeToString(text[:]); !strings.HasPrefix(got, w.TextSHA) {
 		fail("text %s, want %s", got, w.TextSHA)
@@ -309,7 +310,7 @@ func compareRolling(fail func(string, ...any), w *want, d *document) {
 	}
 }
 
-func compareText(t *testing.T, fail func(string, ...any), w *want, rows []*row, d *document) {
+func compareText(t *testing.T, fail func(string, ...any), w *sampleOf, rows []*row, d *document) {
 	t.Helper()
 	if got := rows[0].arg(t, 0, 0); got != *w.Context {
 		fail("context %q, want %q", got, *w.Context)
@@ -377,5 +378,46 @@ func compareFigures(t *testing.T, got *Results, ref *reference) {
 				t.Errorf("%s %s: higher is better %v, want %v", name, m, p, b)
 			}
 		}
+	}
+}
+
+// Bootstrapped standard errors, from the recorded likelihoods: the draws are Python's, so they agree but for the order of sums.
+func TestOracleBootstrap(t *testing.T) {
+	dir := oracle(t)
+	files, err := filepath.Glob(filepath.Join(dir, "eval", "*", "*.results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agg, err := metric.FindAggregation("perplexity")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range files {
+		var ref reference
+		readJSON(t, file, &ref)
+		want, ok := ref.Results[ref.Task]["perplexity_stderr,none"].(float64)
+		if !ok {
+			continue
+		}
+		text, err := os.ReadFile(strings.TrimSuffix(file, ".results.json") + ".samples.jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var items []metric.Item
+		for line := range strings.Lines(string(text)) {
+			var w sampleOf
+			if err := json.Unmarshal([]byte(line), &w); err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, metric.Item{X: w.Requests[0].LL})
+		}
+		n++
+		if got, _ := agg.Stderr(items, ref.Iterations); math.Abs(got-want) > 1e-6*want {
+			t.Errorf("%s: %.12g, want %.12g", file, got, want)
+		}
+	}
+	if n == 0 {
+		t.Error("no run has a bootstrapped standard error")
 	}
 }

@@ -336,7 +336,7 @@ func comparePrompts(t *testing.T, s *Suite, name string, shots int, text string)
 	wants := slices.Collect(strings.Lines(text))
 	n := 0
 	err = p.Documents(len(wants), func(d *prompt.Document) error {
-		var w want
+		var w sampleOf
 		if err := json.Unmarshal([]byte(wants[n]), &w); err != nil {
 			return err
 		}

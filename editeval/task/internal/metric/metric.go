@@ -32,6 +32,8 @@ type Aggregation struct {
 	Name string
 	Of   func(items []Item) float64
 	err  kind // how its standard error is found
+	// sum is the same of the sum of n numbers X, where that is all that counts; nil where it is not.
+	sum func(total float64, n int) float64
 }
 
 // kind of a standard error.
@@ -45,15 +47,15 @@ const (
 
 // aggregations lists them.
 var aggregations = map[string]Aggregation{
-	"brier_score":         {"brier_score", brier, none},
-	"bits_per_byte":       {"bits_per_byte", func(items []Item) float64 { return -weighted(items) / math.Ln2 }, none},
-	"f1":                  {"f1", f1, bootstrapped},
-	"matthews_corrcoef":   {"matthews_corrcoef", matthews, bootstrapped},
-	"mean":                {"mean", mean, closed},
-	"median":              {"median", median, bootstrapped},
-	"nanmean":             {"nanmean", nanMean, bootstrapped},
-	"perplexity":          {"perplexity", func(items []Item) float64 { return math.Exp(-mean(items)) }, bootstrapped},
-	"weighted_perplexity": {"weighted_perplexity", func(items []Item) float64 { return math.Exp(-weighted(items)) }, none},
+	"brier_score":         {"brier_score", brier, none, nil},
+	"bits_per_byte":       {"bits_per_byte", func(items []Item) float64 { return -weighted(items) / math.Ln2 }, none, nil},
+	"f1":                  {"f1", f1, bootstrapped, nil},
+	"matthews_corrcoef":   {"matthews_corrcoef", matthews, bootstrapped, nil},
+	"mean":                {"mean", mean, closed, nil},
+	"median":              {"median", median, bootstrapped, nil},
+	"nanmean":             {"nanmean", nanMean, bootstrapped, nil},
+	"perplexity":          {"perplexity", func(items []Item) float64 { return math.Exp(-mean(items)) }, bootstrapped, expOfMean},
+	"weighted_perplexity": {"weighted_perplexity", func(items []Item) float64 { return math.Exp(-weighted(items)) }, none, nil},
 }
 
 // Metric is what the name of a metric stands for.
@@ -93,6 +95,8 @@ func FindAggregation(name string) (Aggregation, error) {
 	}
 	return Aggregation{}, fmt.Errorf("%w: aggregation %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(aggregations)), ", "))
 }
+
+func expOfMean(total float64, n int) float64 { return math.Exp(-(total / float64(n))) }
 
 func mean(items []Item) float64 {
 	sum := 0.0
@@ -234,18 +238,37 @@ func (a Aggregation) bootstrap(items []Item, draws int) float64 {
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for chunk := range draws / size {
 		g.Go(func() error {
-			rnd, some := canon.NewRandom(uint64(chunk)), make([]Item, len(items))
-			for i := range size {
-				for j := range some {
-					some[j] = items[int(rnd.Float64()*float64(len(items)))]
-				}
-				results[chunk*size+i] = a.Of(some)
-			}
+			a.resample(items, canon.NewRandom(uint64(chunk)), results[chunk*size:(chunk+1)*size])
 			return nil
 		})
 	}
 	_ = g.Wait() // no resample fails
 	return sampleDeviation(results)
+}
+
+// resample fills results with the figures of resamples.
+func (a Aggregation) resample(items []Item, rnd *canon.Random, results []float64) {
+	if a.sum != nil {
+		xs := make([]float64, len(items))
+		for i, x := range items {
+			xs[i] = x.X
+		}
+		for i := range results {
+			total := 0.0
+			for range xs {
+				total += xs[int(rnd.Float64()*float64(len(xs)))]
+			}
+			results[i] = a.sum(total, len(xs))
+		}
+		return
+	}
+	some := make([]Item, len(items))
+	for i := range results {
+		for j := range some {
+			some[j] = items[int(rnd.Float64()*float64(len(items)))]
+		}
+		results[i] = a.Of(some)
+	}
 }
 
 // Pooled is the standard error of the mean over all documents of several tasks, from theirs.
