@@ -159,14 +159,14 @@ func (r *Runtime) weightRows(m *module, f func(i int, row []float32)) error {
 }
 
 // forwardDirection turns y = Wx + b into diag(m/n)·(Wx + sBAx) + b.
-func (r *Runtime) forwardDirection(_ *workspace, m *module, t, y kernels.Mat) error {
+func (r *Runtime) forwardDirection(m *module, t, y kernels.Mat) error {
 	d := m.dora
 	if d.bias != nil {
 		if err := r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) { addRow(to, d.bias, -1) }); err != nil {
 			return err
 		}
 	}
-	r.ops.MatMulNN(y, t, m.bt, kernels.MatMul{Precision: r.m.Precision(), Accumulate: true})
+	r.widen(m, y, t, m.bt, kernels.Mat{})
 	return r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) {
 		for o, g := range d.gain {
 			to[o] *= g
@@ -225,8 +225,7 @@ func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kerne
 	} else {
 		r.ops.MatMulNT(z, x, weight, o)
 	}
-	o.Accumulate = true
-	r.ops.MatMulNN(z, kernels.MatOf(m.t, x.Rows, m.low.Rank), m.bt, o)
+	r.widen(m, z, r.kept(m, x.Rows), m.bt, kernels.Mat{})
 	if err := r.edit(z, dy, func(_ int, to, from []float32) {
 		for i, v := range from {
 			to[i] *= v

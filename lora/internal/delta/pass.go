@@ -23,24 +23,65 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 	if err != nil {
 		return err
 	}
-	p := r.m.Precision()
-	r.ops.MatMulNT(t, in, m.a, kernels.MatMul{Precision: p})
+	r.narrow(m, t, in, m.a, m.fa)
 	if m.dora != nil {
-		return r.forwardDirection(w, m, t, y)
+		return r.forwardDirection(m, t, y)
 	}
-	r.ops.MatMulNN(y, t, m.bt, kernels.MatMul{Precision: p, Accumulate: true, Bias: m.bias})
+	r.widen(m, y, t, m.bt, m.bias)
 	return nil
+}
+
+// skinny reports whether the products that make x·aᵀ read x as it lies, with few rows: the result is then turned around, [rank, rows].
+func (r *Runtime) skinny(m *module) bool { return r.host && m.low.Rank <= skinny }
+
+// narrow computes t = x·fᵀ, turned around where that is the faster way.
+func (r *Runtime) narrow(m *module, t, x, f, wide kernels.Mat) {
+	if r.skinny(m) {
+		r.ops.MatMulNT(t, wide, x, kernels.MatMul{})
+		return
+	}
+	r.ops.MatMulNT(t, x, f, kernels.MatMul{Precision: r.m.Precision()})
+}
+
+// widen adds t·f, and a bias, to y.
+func (r *Runtime) widen(m *module, y, t, f, bias kernels.Mat) {
+	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true, Bias: bias}
+	if r.skinny(m) {
+		w := r.work()
+		defer r.spare.Put(w)
+		if back, err := w.mat(wTurned, t.Cols, t.Rows); err == nil { // memory of a host device
+			turn(back, t)
+			t = back
+		}
+	}
+	r.ops.MatMulNN(y, t, f, o)
 }
 
 // narrowed is where x·aᵀ goes: in training it is kept for the way back.
 func (r *Runtime) narrowed(w *workspace, m *module, rows int) (kernels.Mat, error) {
 	if !r.train {
-		return w.mat(wT, rows, m.low.Rank)
+		return r.narrowMat(w, m, wT, rows)
 	}
 	if err := grow(r.dev, &m.t, rows*m.low.Rank); err != nil {
 		return kernels.Mat{}, err
 	}
-	return kernels.MatOf(m.t, rows, m.low.Rank), nil
+	return r.kept(m, rows), nil
+}
+
+// kept is x·aᵀ of the latest forward pass.
+func (r *Runtime) kept(m *module, rows int) kernels.Mat {
+	if r.skinny(m) {
+		return kernels.MatOf(m.t, m.low.Rank, rows)
+	}
+	return kernels.MatOf(m.t, rows, m.low.Rank)
+}
+
+// narrowMat is a matrix of the workspace for what narrow computes.
+func (r *Runtime) narrowMat(w *workspace, m *module, slot, rows int) (kernels.Mat, error) {
+	if r.skinny(m) {
+		return w.mat(slot, m.low.Rank, rows)
+	}
+	return w.mat(slot, rows, m.low.Rank)
 }
 
 // dropped is x, or what dropout leaves of it.
@@ -78,12 +119,11 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 			return err
 		}
 	}
-	o := kernels.MatMul{Precision: r.m.Precision()}
-	dt, err := w.mat(wDT, x.Rows, m.low.Rank)
+	dt, err := r.narrowMat(w, m, wDT, x.Rows)
 	if err != nil {
 		return err
 	}
-	r.ops.MatMulNT(dt, dz, m.bt, o)
+	r.narrow(m, dt, dz, m.bt, m.fb)
 	if r.train {
 		if err := r.gradients(w, m, x, dz, dt); err != nil {
 			return err
@@ -94,17 +134,18 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 
 // inputGradient adds the gradient that reaches x through the factors.
 func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) error {
-	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true}
 	if !r.dropping {
-		r.ops.MatMulNN(dx, dt, m.a, o)
+		r.widen(m, dx, dt, m.a, kernels.Mat{})
 		return nil
 	}
 	d, err := w.mat(wDX, dx.Rows, dx.Cols)
 	if err != nil {
 		return err
 	}
-	o.Accumulate = false
-	r.ops.MatMulNN(d, dt, m.a, o)
+	if err := r.edit(d, kernels.Mat{}, func(_ int, to, _ []float32) { clear(to) }); err != nil {
+		return err
+	}
+	r.widen(m, d, dt, m.a, kernels.Mat{})
 	if err := r.drop(m, d, d); err != nil {
 		return err
 	}
@@ -114,7 +155,7 @@ func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) err
 
 // gradients adds to those of the parameters.
 func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) error {
-	t := kernels.MatOf(m.t, x.Rows, m.low.Rank)
+	t := r.kept(m, x.Rows)
 	in, err := r.dropped(w, m, x)
 	if err != nil {
 		return err
@@ -127,10 +168,10 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 	if err != nil {
 		return err
 	}
-	if err := r.outer(w, da, dt, in); err != nil {
+	if err := r.outer(w, m, da, dt, in); err != nil {
 		return err
 	}
-	if err := r.outer(w, dbt, t, dz); err != nil {
+	if err := r.outer(w, m, dbt, t, dz); err != nil {
 		return err
 	}
 	if r.host {
@@ -154,18 +195,13 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 // skinny is the largest rank for which a product with few rows is the fastest way to a factor's gradient.
 const skinny = 16
 
-// outer computes dst[rank, n] = tᵀ·x. In host memory t, which is narrow, is turned around, so that x is read once and as it lies.
-func (r *Runtime) outer(w *workspace, dst, t, x kernels.Mat) error {
+// outer computes dst[rank, n] = tᵀ·x. What is turned around already reads x once and as it lies.
+func (r *Runtime) outer(w *workspace, m *module, dst, t, x kernels.Mat) error {
 	switch {
+	case r.skinny(m):
+		r.ops.MatMulNN(dst, t, x, kernels.MatMul{})
 	case !r.host:
 		r.ops.MatMulTN(dst, t, x, kernels.MatMul{})
-	case t.Cols <= skinny:
-		turned, err := w.mat(wTurned, t.Cols, t.Rows)
-		if err != nil {
-			return err
-		}
-		turn(turned, t)
-		r.ops.MatMulNN(dst, turned, x, kernels.MatMul{})
 	default:
 		turned, err := w.mat(wTurned, x.Cols, t.Cols)
 		if err != nil {

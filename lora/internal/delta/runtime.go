@@ -37,10 +37,12 @@ type Runtime struct {
 type module struct {
 	low    *adapter.Low
 	lin    lm.Linear
-	a, bt  kernels.Mat // factors on the device; the scale is in a
+	a, bt  kernels.Mat // factors on the device, in the type that wide products want; the scale is in a
+	fa, fb kernels.Mat // the same in F32, for skinny products
 	bias   kernels.Mat // times the scale; absent: none
-	narrow *kernels.Buffer
-	t      *kernels.Buffer // x·aᵀ of the latest forward pass, kept for the way back
+	ownA   kernels.Mat // memory of fa and fb where that is not a's and bt's
+	ownB   kernels.Mat
+	t      *kernels.Buffer // x·aᵀ of the latest forward pass, kept for the way back; skinny ones turned around
 	key    draw.Key
 	dora   *direction
 }
@@ -131,7 +133,7 @@ func (r *Runtime) Detach() {
 		r.undo = nil
 	}
 	for _, m := range r.modules {
-		for _, b := range []*kernels.Buffer{m.a.Buf, m.bt.Buf, m.bias.Buf, m.t} {
+		for _, b := range []*kernels.Buffer{m.a.Buf, m.bt.Buf, m.ownA.Buf, m.ownB.Buf, m.bias.Buf, m.t} {
 			if b != nil && b.Len > 0 {
 				b.Free()
 			}
@@ -189,6 +191,17 @@ func (r *Runtime) assemble(m *module) error {
 	}
 	if err := r.put(&m.bt, bt, m.lin.Name); err != nil {
 		return err
+	}
+	m.fa, m.fb = m.a, m.bt
+	if m.a.DType() != kernels.F32 && r.skinny(m) {
+		m.fa, m.fb = m.ownA, m.ownB
+		if err := r.put(&m.fa, a, ""); err != nil {
+			return err
+		}
+		if err := r.put(&m.fb, bt, ""); err != nil {
+			return err
+		}
+		m.ownA, m.ownB = m.fa, m.fb
 	}
 	if l.Bias != nil {
 		b := w.host(0, 1, l.Module.Out)
