@@ -74,8 +74,8 @@ type MixtureOptions struct {
 // MixtureReport says what a mixture was made of. It lies in the output as merge.json.
 type MixtureReport struct {
 	Version    string         `json:"version"`
-	Job        string         `json:"job"`  // hash of recipe, choices and the inputs' paths, sizes and times
-	Kind       string         `json:"kind"` // mixtral, qwen or qwen3
+	Job        string         `json:"job,omitempty"` // hash of recipe, choices and the inputs' paths, sizes and times
+	Kind       string         `json:"kind"`          // mixtral, qwen or qwen3
 	Models     []string       `json:"models"`
 	Experts    int            `json:"experts"`
 	Gate       string         `json:"gate_mode"`
@@ -88,18 +88,37 @@ type MixtureReport struct {
 	Seconds    float64        `json:"-"`
 }
 
-// Mix makes a mixture of experts in the folder dst: weights, configuration, the base's tokenizer, a model card and a
-// manifest. Interruptions are treated as by Models.
-func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *MixtureReport, err error) {
-	start := time.Now()
-	dtype, err := o.validate(r)
+// CheckMixture opens the models of a recipe and says what Mix would write, without computing gates or writing anything.
+func CheckMixture(r Mixture, o MixtureOptions) (report *MixtureReport, err error) {
+	m, err := r.open(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return newMixtureReport(r.config, m, o, ""), nil
+}
+
+// open checks the options and opens the models.
+func (r Mixture) open(o MixtureOptions) (*moe.Mixture, error) {
+	dtype, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
 	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: recipe.HubCache()}
 	m, err := moe.Open(r.config, places, moe.Options{Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, DType: dtype, AllowSame: o.AllowSame})
+	return m, faulty(err)
+}
+
+// Mix makes a mixture of experts in the folder dst: weights, configuration, the base's tokenizer, a model card and a
+// manifest. Interruptions are treated as by Models.
+func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *MixtureReport, err error) {
+	start := time.Now()
+	if o.Device == nil && r.NeedsDevice() {
+		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.config.Gate, ErrOption)
+	}
+	m, err := r.open(o)
 	if err != nil {
-		return nil, faulty(err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	for _, dir := range m.Dirs() {
@@ -133,14 +152,11 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 }
 
 // validate checks the options and gives the output's type.
-func (o MixtureOptions) validate(r Mixture) (safetensors.DType, error) {
+func (o MixtureOptions) validate() (safetensors.DType, error) {
 	common := Options{Workers: o.Workers, MaxShard: o.MaxShard, DType: o.DType}
 	errs := []error{common.Validate()}
 	if o.Layout != "" && o.Layout != moe.Split && o.Layout != moe.Fused {
 		errs = append(errs, fmt.Errorf("layout %.50q: want split or fused: %w", o.Layout, ErrOption))
-	}
-	if o.Device == nil && r.NeedsDevice() {
-		errs = append(errs, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.config.Gate, ErrOption))
 	}
 	dtype, _ := common.dtype() // Validate has its error
 	return dtype, errors.Join(errs...)

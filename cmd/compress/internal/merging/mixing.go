@@ -17,12 +17,20 @@ type MixtureResult struct {
 
 // mix makes a mixture of experts.
 func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, error) {
-	if o.DryRun || o.Truncate || o.NonFinite || o.Missing != "error" {
-		return nil, shell.Usagef("--dry-run, --truncate-embeddings, --allow-nonfinite and --missing are not for mixtures of experts")
+	if o.Truncate || o.NonFinite || o.Missing != "error" {
+		return nil, shell.Usagef("--truncate-embeddings, --allow-nonfinite and --missing are not for mixtures of experts")
 	}
 	opts := merge.MixtureOptions{
 		Workers: common.Workers, Seed: common.Seed, DType: common.DType, MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
 		Overwrite: o.Overwrite, Resume: o.Resume,
+	}
+	if o.DryRun {
+		result, err := merge.CheckMixture(m, opts)
+		if err != nil {
+			return nil, excerpted(j, err)
+		}
+		showMixture(j, result, "nothing was written")
+		return result, nil
 	}
 	if m.NeedsDevice() {
 		dev, err := j.Device()
@@ -38,17 +46,22 @@ func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, e
 	if err != nil {
 		return nil, excerpted(j, err)
 	}
-	warn(j, result.Warnings)
-	if !j.Quiet {
-		t := &report.Table{Columns: report.Columns("", "")}
-		t.Add("kind", result.Kind)
-		t.Add("models", strings.Join(result.Models, ", "))
-		t.Add("gates", result.Gate)
-		t.Add("tensors", shell.Thousands(int64(result.Tensors)))
-		t.Add("parameters", shell.Thousands(result.Parameters))
-		t.Add("written", shell.Size(result.BytesOut))
-		t.Note = "in " + o.Out
-		j.Table(t)
-	}
+	showMixture(j, result, "in "+o.Out)
 	return MixtureResult{result, o.Out, result.Seconds}, nil
+}
+
+// showMixture prints what a mixture is.
+func showMixture(j *shell.Job, r *merge.MixtureReport, note string) {
+	warn(j, r.Warnings)
+	if j.Quiet {
+		return
+	}
+	t := &report.Table{Columns: report.Columns("", ""), Note: note}
+	t.Add("kind", r.Kind)
+	t.Add("models", strings.Join(r.Models, ", "))
+	t.Add("gates", r.Gate)
+	t.Add("tensors", shell.Thousands(int64(r.Tensors)))
+	t.Add("parameters", shell.Thousands(r.Parameters))
+	t.Add("written", shell.Size(r.BytesOut))
+	j.Table(t)
 }
