@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strings"
 
@@ -117,7 +116,7 @@ func (g *generator) start(ctx context.Context, prompts []Prompt) error {
 		return err
 	}
 	if g.shared > 0 {
-		_, err = g.root.Append(ctx, prompts[0].IDs[:g.shared])
+		_, err = g.e.read(ctx, g.root, prompts[0].IDs[:g.shared])
 	}
 	return err
 }
@@ -159,11 +158,11 @@ func (g *generator) admit(ctx context.Context, i int, p *Prompt) error {
 		}
 		sl.windows = append(sl.windows, w)
 	}
-	logits, err := s.Append(ctx, p.IDs[g.shared:])
+	next, err := g.e.read(ctx, s, p.IDs[g.shared:])
 	if err != nil {
 		return err
 	}
-	sl.take(largest(logits))
+	sl.take(next)
 	if g.e.Done != nil {
 		g.e.Done(len(p.IDs))
 	}
@@ -271,21 +270,4 @@ func (g *generator) close() {
 			s.Close()
 		}
 	}
-}
-
-// largest is the place of the largest logit, of equal ones the first; -1 where one is not a number or the largest not finite.
-func largest(logits []float32) int32 {
-	best := int32(-1)
-	for i, v := range logits {
-		if math.IsNaN(float64(v)) {
-			return -1
-		}
-		if best < 0 || v > logits[best] {
-			best = int32(i)
-		}
-	}
-	if best < 0 || math.IsInf(float64(logits[best]), 0) {
-		return -1
-	}
-	return best
 }

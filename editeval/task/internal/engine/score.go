@@ -30,6 +30,13 @@ type Score struct {
 // defaultBudget is how many tokens a pass has, about: enough to keep processors busy, few enough to stay in their caches.
 const defaultBudget = 2048
 
+func (e *Engine) budget() int {
+	if e.Budget > 0 {
+		return e.Budget
+	}
+	return defaultBudget
+}
+
 // shares reports whether a sequence's keys may be used for another: not where rotary frequencies depend on the length.
 func (e *Engine) shares() bool {
 	r := e.Model.Config().Rope
@@ -44,17 +51,13 @@ func (e *Engine) Likelihoods(ctx context.Context, seqs []Sequence, known func(i 
 		jobs[i] = job{s, i}
 	}
 	share := e.shares()
-	budget := e.Budget
-	if budget <= 0 {
-		budget = defaultBudget
-	}
 	s, err := e.Model.NewSession(lm.SessionOptions{KeepAll: true})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	r := &scorer{e: e, s: s, share: share}
-	for _, b := range plan(jobs, budget, share) {
+	for _, b := range plan(jobs, e.budget(), share) {
 		if b = missing(b, known); len(b.jobs) == 0 {
 			continue
 		}
@@ -139,8 +142,29 @@ func (r *scorer) root(ctx context.Context, ids []int32) error {
 	if keep == len(ids) {
 		return nil
 	}
-	_, err := r.s.Append(ctx, ids[keep:])
+	_, err := r.e.read(ctx, r.s, ids[keep:])
 	return err
+}
+
+// read appends tokens to a session, in passes of the engine's size, and gives the most likely next one; see [lm.Model.Score].
+func (e *Engine) read(ctx context.Context, s *lm.Session, ids []int32) (int32, error) {
+	for {
+		n := min(len(ids), e.budget())
+		h, err := e.Model.Step(ctx, []*lm.Session{s}, [][]int32{ids[:n]})
+		if err != nil {
+			return 0, err
+		}
+		if ids = ids[n:]; len(ids) > 0 {
+			h.Free()
+			continue
+		}
+		_, best, err := e.Model.Score(ctx, h, []int32{int32(n - 1)}, [][]int32{nil})
+		h.Free()
+		if err != nil {
+			return 0, err
+		}
+		return best[0], nil
+	}
 }
 
 // place is where the loss of a target is: among those of a row.
