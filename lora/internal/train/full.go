@@ -32,9 +32,10 @@ type Full struct {
 
 // value is a parameter as the optimiser sees it, in host memory.
 type value struct {
-	model kernels.Mat // the model's own
-	host  kernels.Mat // the same on host devices, otherwise a copy
-	grad  kernels.Mat // held gradients
+	model  kernels.Mat // the model's own
+	host   kernels.Mat // the same on host devices, otherwise a copy
+	grad   kernels.Mat // held gradients
+	filled bool        // grad is that of this step
 }
 
 // NewFull prepares the training of all parameters.
@@ -63,10 +64,10 @@ func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted
 		return f.fused(ctx, batches, counted, lr, clip)
 	}
 	for _, v := range f.values {
-		f.open(v)
+		v.filled = false
 	}
 	loss, err = f.backward(ctx, batches, counted, func(name string, g kernels.Mat) error {
-		add(f.values[name].grad, g)
+		f.values[name].collect(g)
 		return nil
 	})
 	if err != nil {
@@ -88,13 +89,22 @@ func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted
 	return loss, norm, nil
 }
 
-// open makes room for the gradient, or clears it.
-func (f *Full) open(v *value) {
+// collect takes the gradient of the first batch of a step, and adds those of the others.
+func (v *value) collect(g kernels.Mat) {
 	if v.grad.IsZero() {
 		v.grad = kernels.MatOf(kernels.NewHost(kernels.F32, v.host.Len()), v.host.Rows, v.host.Cols)
-		return
 	}
-	clear(v.grad.Buf.F32())
+	for i := range g.Rows {
+		to, from := v.grad.RowF32(i), g.RowF32(i)
+		if !v.filled {
+			copy(to, from)
+			continue
+		}
+		for j, x := range from {
+			to[j] += x
+		}
+	}
+	v.filled = true
 }
 
 // fused updates on the way back. Clipping by the norm takes a pass that only measures before it.
@@ -198,7 +208,9 @@ func (f *Full) Save(path string, p Progress, best bool) error {
 	var list []entry
 	for _, n := range f.names {
 		v := f.values[n].host
-		list = append(list, entry{n, dtypes[v.DType()], v.Len(), func() ([]byte, error) { return v.Buf.Bytes()[v.Off*v.DType().Size():][:v.Len()*v.DType().Size()], nil }})
+		list = append(list, entry{n, dtypes[v.DType()], v.Len(), func([]byte) ([]byte, error) {
+			return v.Buf.Bytes()[v.Off*v.DType().Size():][:v.Len()*v.DType().Size()], nil
+		}})
 	}
 	if !best {
 		list = append(list, optimizerEntries(f.Optim.State())...)
@@ -237,13 +249,4 @@ func (f *Full) Restore(path string, p *Progress, best bool) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
-}
-
-func add(dst, x kernels.Mat) {
-	for i := range x.Rows {
-		to := dst.RowF32(i)
-		for j, v := range x.RowF32(i) {
-			to[j] += v
-		}
-	}
 }

@@ -44,7 +44,7 @@ type entry struct {
 	name string
 	t    safetensors.DType
 	len  int
-	data func() ([]byte, error)
+	data func(scratch []byte) ([]byte, error) // may use the scratch, which is as large as the tensor
 }
 
 // writeState writes a file of state, which is there completely or not at all.
@@ -61,8 +61,13 @@ func writeState(path string, entries []entry, progress any) error {
 	if err != nil {
 		return err
 	}
+	most := 0
 	for _, e := range entries {
-		data, err := e.data()
+		most = max(most, e.len*e.t.Bits()/8)
+	}
+	scratch := make([]byte, most)
+	for _, e := range entries {
+		data, err := e.data(scratch[:e.len*e.t.Bits()/8])
 		if err == nil {
 			err = w.WriteTensor(e.name, data)
 		}
@@ -77,8 +82,7 @@ func writeState(path string, entries []entry, progress any) error {
 }
 
 func f32Entry(name string, x []float32) entry {
-	return entry{name, safetensors.F32, len(x), func() ([]byte, error) {
-		data := make([]byte, 4*len(x))
+	return entry{name, safetensors.F32, len(x), func(data []byte) ([]byte, error) {
 		return data, floats.Encode(data, x, safetensors.F32)
 	}}
 }

@@ -46,7 +46,7 @@ type Settings struct {
 	KeepBest  bool
 
 	Dir         string // of the state; "": none is kept
-	SaveEvery   int    // steps
+	SaveEvery   int    // steps; there is none after the last, when the result is there
 	Resume      bool
 	Fingerprint string
 
@@ -154,7 +154,7 @@ func (r *run) step(ctx context.Context) error {
 	if err := r.eval(ctx); err != nil {
 		return fmt.Errorf("evaluation after step %d: %w", n, err)
 	}
-	if r.o.Dir != "" && (r.done.Step == len(r.plan.Steps) || r.o.SaveEvery > 0 && r.done.Step%r.o.SaveEvery == 0) {
+	if r.o.Dir != "" && r.done.Step < len(r.plan.Steps) && r.o.SaveEvery > 0 && r.done.Step%r.o.SaveEvery == 0 {
 		return r.save()
 	}
 	return nil

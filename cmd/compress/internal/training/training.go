@@ -154,9 +154,6 @@ func (r *run) read() error {
 		}
 		r.o.Eval = &w
 	}
-	if r.count.Cut > 0 {
-		r.Note("%d of %d records are longer than --seqlen and were cut", r.count.Cut, r.count.Records)
-	}
 	if r.o.Start != "" {
 		if r.o.Init, err = lora.Open(r.o.Start, r.model); err != nil {
 			return err
@@ -171,7 +168,7 @@ func (r *run) train() (any, error) {
 	a, err := lora.Train(r.Ctx, r.model, r.data, r.o.Options)
 	r.end()
 	if err != nil {
-		return nil, err
+		return nil, flags(err)
 	}
 	r.done = &Report{Out: r.o.Out, Report: a.Report(), Records: r.count}
 	if err := a.Save(r.o.Out, r.o.Overwrite || r.o.Resume); err != nil {
@@ -186,13 +183,23 @@ func (r *run) train() (any, error) {
 	return r.done, r.finish()
 }
 
+// flags makes errors about what the flags ask for ones about the command line.
+func flags(err error) error {
+	for _, e := range []error{lora.ErrConfig, lora.ErrTarget, lora.ErrOtherRun, lora.ErrUnsupported} {
+		if errors.Is(err, e) {
+			return shell.Usage(err)
+		}
+	}
+	return err
+}
+
 // tune trains the whole model.
 func (r *run) tune() (any, error) {
 	r.watch()
 	report, err := lora.Tune(r.Ctx, r.model, r.data, r.o.Options)
 	r.end()
 	if err != nil {
-		return nil, err
+		return nil, flags(err)
 	}
 	r.done = &Report{Out: r.o.Out, Report: report, Records: r.count}
 	s, err := r.model.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite || r.o.Resume})
@@ -244,6 +251,9 @@ func (r *run) watch() {
 		r.bar = r.Progress("training", int64(p.Steps))
 		if p.Done > 0 {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
+		}
+		if r.count.Cut > 0 {
+			r.Note("%d of %d records are longer than --seqlen and were cut", r.count.Cut, r.count.Records)
 		}
 		if p.Dropped > 0 {
 			r.Note("%d sequences have no token that counts and are left out", p.Dropped)
