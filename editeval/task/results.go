@@ -2,7 +2,9 @@ package task
 
 import (
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
@@ -23,11 +25,22 @@ type Results struct {
 	HigherIsBetter map[string]map[string]*bool `json:"higher_is_better"`
 	NSamples       map[string]Count            `json:"n-samples"`
 	Config         Setup                       `json:"config"`
+	TaskHashes     map[string]string           `json:"task_hashes"` // SHA-256 over the hashes of all samples, in order
+	ModelSource    string                      `json:"model_source"`
+	ModelName      string                      `json:"model_name"`
+	ModelNameClean string                      `json:"model_name_sanitized"`
+	Date           float64                     `json:"date"` // seconds since 1970, as start_time and end_time
+	Start          float64                     `json:"start_time"`
+	End            float64                     `json:"end_time"`
+	BOSToken       []any                       `json:"tokenizer_bos_token"` // text and id
+	EOSToken       []any                       `json:"tokenizer_eos_token"`
+	PADToken       []any                       `json:"tokenizer_pad_token"`
+	EOTID          *int32                      `json:"eot_token_id"`
 	MaxLength      int                         `json:"max_length"`
 	Prefix         int32                       `json:"prefix_token_id"`
 	TokenizerHash  string                      `json:"tokenizer_hash"`
 	Audits         map[string]*Audit           `json:"audit"`
-	Seconds        float64                     `json:"total_evaluation_time_seconds"`
+	Seconds        string                      `json:"total_evaluation_time_seconds"`
 }
 
 // Count is how many documents a task has and how many were scored.
@@ -48,8 +61,10 @@ type Setup struct {
 // notAvailable stands for a standard error that there is none of.
 const notAvailable = "N/A"
 
-func newResults(r *run, tok *tokenizer.Tokenizer) *Results {
-	return &Results{
+func newResults(r *run, tok *tokenizer.Tokenizer, start time.Time) *Results {
+	res := &Results{
+		TaskHashes: map[string]string{}, ModelSource: "compress", ModelName: r.model.Path(), ModelNameClean: sanitized(r.model.Path()),
+		Date: seconds(start), Start: seconds(start), BOSToken: token(tok, tok.BOS), EOSToken: token(tok, tok.EOS), PADToken: token(tok, tok.PAD),
 		Results: map[string]map[string]any{}, Groups: map[string]map[string]any{}, GroupSubtasks: map[string][]string{}, Configs: map[string]any{},
 		Versions: map[string]any{}, NShot: map[string]int{}, HigherIsBetter: map[string]map[string]*bool{}, NSamples: map[string]Count{},
 		Audits: map[string]*Audit{}, MaxLength: r.eng.Limit, Prefix: r.enc.Prefix, TokenizerHash: tok.Hash(),
@@ -57,13 +72,35 @@ func newResults(r *run, tok *tokenizer.Tokenizer) *Results {
 			Model: r.model.Path(), Parameters: r.model.NumParameters(), Device: r.model.Device().Info().Name, Options: r.o, FewshotSeed: r.o.seed(),
 		},
 	}
+	if id, ok := tok.EOS(); ok {
+		res.EOTID = &id
+	}
+	return res
 }
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// token is a special token's text and id.
+func token(tok *tokenizer.Tokenizer, of func() (int32, bool)) []any {
+	id, ok := of()
+	if !ok {
+		return []any{"None", "None"}
+	}
+	text, _ := tok.Token(id)
+	return []any{text, strconv.Itoa(int(id))}
+}
+
+// unfit are the characters that the harness replaces in the name of a model.
+var unfit = regexp.MustCompile(`[\"<>:/|\\?*\[\]]+`)
+
+func sanitized(name string) string { return unfit.ReplaceAllString(name, "__") }
 
 // add aggregates a task.
 func (r *Results) add(t *one, o *Options) {
 	name := t.Task.Name
 	t.audit.finish(t)
 	r.Audits[name] = &t.audit
+	r.TaskHashes[name] = hash(t.hashes.String())
 	r.Configs[name], r.Versions[name] = configOf(t), versionOf(t.Task.Version)
 	r.NShot[name] = t.Shots
 	r.NSamples[name] = Count{t.Total, len(t.docs)}
@@ -134,7 +171,7 @@ func configOf(t *one) any {
 
 // finish adds the groups.
 func (r *Results) finish(s *Suite, took time.Duration) {
-	r.Seconds = took.Seconds()
+	r.Seconds, r.End = strconv.FormatFloat(took.Seconds(), 'f', -1, 64), r.Start+took.Seconds()
 	for _, name := range slices.Backward(s.groups) { // inner groups come later
 		g := s.lib.Groups[name]
 		tasks, _, _ := s.lib.Members(name)

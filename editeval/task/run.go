@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
@@ -51,7 +52,7 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 	if err := r.open(ctx, tok); err != nil {
 		return nil, err
 	}
-	r.results = newResults(r, tok)
+	r.results = newResults(r, tok, start)
 	tasks, err := r.prepare()
 	if err == nil {
 		err = r.all(ctx, tasks)
@@ -143,6 +144,7 @@ type one struct {
 	docs   []*document
 	items  map[string]map[string][]metric.Item // by filter and metric, in the order of documents
 	audit  Audit
+	hashes strings.Builder // of the samples
 }
 
 // document is a document with its requests in tokens and its answers.
@@ -380,6 +382,8 @@ func (r *run) judgeOne(t *one, d *document) error {
 		for _, m := range t.Task.Metrics {
 			t.items[name][m.Name] = append(t.items[name][m.Name], o.Items[m.Name])
 		}
+		h := hashesOf(d)
+		t.hashes.WriteString(h[0] + h[1] + h[2])
 		if r.o.Sample == nil {
 			continue
 		}

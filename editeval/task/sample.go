@@ -41,9 +41,9 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 		names = append(names, m.Name)
 	}
 	row.Set("metrics", names)
-	row.Set("doc_hash", hash(pretty(d.Doc)))
-	row.Set("prompt_hash", hash(d.Requests[0].Context))
-	row.Set("target_hash", hash(value.Str(d.Target)))
+	for i, h := range hashesOf(d) {
+		row.Set([]string{"doc_hash", "prompt_hash", "target_hash"}[i], h)
+	}
 	for _, m := range t.Task.Metrics {
 		row.Set(m.Name, figure(m.Name, o.Items[m.Name]))
 	}
@@ -57,6 +57,15 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 	}
 	line, err := value.AppendJSON(nil, row)
 	return append(line, '\n'), err
+}
+
+// hashesOf are those of a document, its first prompt (of a rolling text, the text) and its target.
+func hashesOf(d *document) [3]string {
+	prompt := d.Requests[0].Context
+	if d.all != nil {
+		prompt = d.Requests[0].Continuation
+	}
+	return [3]string{hash(pretty(d.Doc)), hash(prompt), hash(value.Str(d.Target))}
 }
 
 // arguments are the requests as the harness writes them.
