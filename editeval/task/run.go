@@ -419,7 +419,7 @@ func (r *run) outcomes(t *one, d *document, answers []store.Answer) (map[string]
 		return nil, err
 	}
 	t.audit.choice(d.Document, said, finite)
-	return map[string]score.Outcome{score.Unnamed: o}, nil
+	return map[string]score.Outcome{t.scorer.Filters()[0]: o}, nil
 }
 
 // likelihoods are the answers of a document; those of the windows of a rolling text are added up.

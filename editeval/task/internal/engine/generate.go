@@ -49,14 +49,15 @@ type slot struct {
 
 // generator runs several texts side by side.
 type generator struct {
-	e      *Engine
-	tok    *tokenizer.Tokenizer
-	root   *lm.Session // the beginning that all prompts share
-	shared int
-	eos    []int32
-	pad    *lm.Session // a second row, so that a single text runs on the kernels that several do
-	slots  []*slot
-	widths map[string]int
+	e       *Engine
+	tok     *tokenizer.Tokenizer
+	root    *lm.Session // the beginning that all prompts share
+	shared  int
+	eos     []int32
+	eosText string      // where the tokenizer does not know the token as special, it is in the text
+	pad     *lm.Session // a second row, so that a single text runs on the kernels that several do
+	slots   []*slot
+	widths  map[string]int
 }
 
 // Generate continues prompts. known and flush are as in Likelihoods; flush is told of texts as they end. Each prompt's first tokens run
@@ -65,6 +66,9 @@ func (e *Engine) Generate(ctx context.Context, tok *tokenizer.Tokenizer, prompts
 	g := &generator{e: e, tok: tok, eos: e.Model.StopTokens(), widths: map[string]int{}}
 	if id, ok := tok.EOS(); ok && !slices.Contains(g.eos, id) {
 		g.eos = append(g.eos, id)
+	}
+	if id, ok := tok.EOS(); ok {
+		g.eosText, _ = tok.Token(id)
 	}
 	defer g.close()
 	if err := g.start(ctx, prompts); err != nil {
@@ -231,7 +235,7 @@ func (g *generator) retire(flush func(i int, t Text) error) error {
 			continue
 		}
 		text := valid(g.tok.Decode(s.out, true))
-		fault = flush(s.index, Text{cutAtStops(text, s.prompt.End), len(s.out), why})
+		fault = flush(s.index, Text{cutAtStops(text, append(s.prompt.End[:len(s.prompt.End):len(s.prompt.End)], g.eosText)), len(s.out), why})
 		s.s.Close()
 		if g.e.Done != nil {
 			g.e.Done(s.prompt.Max)

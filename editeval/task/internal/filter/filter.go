@@ -28,21 +28,22 @@ type Chain struct {
 }
 
 // step changes the responses to a document; what is no text may come out of map and take_first.
-type step func(responses []any) ([]any, error)
+type step func(responses []any, doc *value.Dict) ([]any, error)
 
 // maker makes a step of its arguments.
 type maker func(args *arguments) step
 
 // table lists the filters.
 var table = map[string]maker{
-	"lowercase":         func(*arguments) step { return each(strings.ToLower) },
-	"majority_vote":     func(*arguments) step { return majority },
-	"map":               mapping,
-	"regex":             regex,
-	"remove_whitespace": func(*arguments) step { return each(value.Strip) },
-	"take_first":        func(*arguments) step { return takeFirst },
-	"take_first_k":      takeFirstK,
-	"uppercase":         func(*arguments) step { return each(strings.ToUpper) },
+	"lowercase":          func(*arguments) step { return each(strings.ToLower) },
+	"majority_vote":      func(*arguments) step { return majority },
+	"map":                mapping,
+	"multi_choice_regex": lettered,
+	"regex":              regex,
+	"remove_whitespace":  func(*arguments) step { return each(value.Strip) },
+	"take_first":         func(*arguments) step { return takeFirst },
+	"take_first_k":       takeFirstK,
+	"uppercase":          func(*arguments) step { return each(strings.ToUpper) },
 }
 
 // NewChain starts a chain.
@@ -71,7 +72,7 @@ func (c *Chain) Add(name string, args *value.Dict) error {
 }
 
 // Apply runs the chain over the responses to a document. What is left is one answer, or a list of them without take_first.
-func (c *Chain) Apply(responses []string) (any, error) {
+func (c *Chain) Apply(responses []string, doc *value.Dict) (any, error) {
 	list := make([]any, len(responses))
 	for i, r := range responses {
 		list[i] = r
@@ -83,7 +84,7 @@ func (c *Chain) Apply(responses []string) (any, error) {
 			}
 		}
 		var err error
-		if list, err = s(list); err != nil {
+		if list, err = s(list, doc); err != nil {
 			return nil, err
 		}
 	}
@@ -150,7 +151,7 @@ func (a *arguments) int(key string, without int) int {
 
 // each changes every text; what is none becomes "".
 func each(f func(s string) string) step {
-	return func(responses []any) ([]any, error) {
+	return func(responses []any, _ *value.Dict) ([]any, error) {
 		out := make([]any, len(responses))
 		for i, r := range responses {
 			s, _ := r.(string)
@@ -160,7 +161,7 @@ func each(f func(s string) string) step {
 	}
 }
 
-func takeFirst(responses []any) ([]any, error) {
+func takeFirst(responses []any, _ *value.Dict) ([]any, error) {
 	if len(responses) == 0 {
 		return nil, fmt.Errorf("%w: nothing to take", ErrArgument)
 	}
@@ -172,7 +173,7 @@ func takeFirstK(a *arguments) step {
 	if k < 1 {
 		a.fail("k is %d, want 1 or more", k)
 	}
-	return func(responses []any) ([]any, error) {
+	return func(responses []any, _ *value.Dict) ([]any, error) {
 		if len(responses) < k {
 			return nil, fmt.Errorf("%w: %d responses, fewer than the %d to take (HINT: repeats)", ErrArgument, len(responses), k)
 		}
@@ -181,7 +182,7 @@ func takeFirstK(a *arguments) step {
 }
 
 // majority keeps the response that is there most often, of equal ones the first.
-func majority(responses []any) ([]any, error) {
+func majority(responses []any, _ *value.Dict) ([]any, error) {
 	best, most := 0, 0
 	for i, r := range responses {
 		n := 0
@@ -204,7 +205,7 @@ func mapping(a *arguments) step {
 		table = value.NewDict()
 	}
 	without := a.get("default_value")
-	return func(responses []any) ([]any, error) {
+	return func(responses []any, _ *value.Dict) ([]any, error) {
 		out := make([]any, len(responses))
 		for i, r := range responses {
 			out[i] = without
@@ -219,43 +220,60 @@ func mapping(a *arguments) step {
 // regex takes what a pattern matches: all of its groups, or the whole; the match that group_select says, counted from the end if
 // negative.
 func regex(a *arguments) step {
-	source, pick, fallback := a.text("regex_pattern", `#### (\-?[0-9\.\,]+)`), a.int("group_select", 0), a.text("fallback", "[invalid]")
-	p, err := Compile(source)
-	if err != nil {
-		a.fail("%v", err)
-		return nil
-	}
-	return func(responses []any) ([]any, error) {
+	r := newFinder(a)
+	return func(responses []any, _ *value.Dict) ([]any, error) {
 		out := make([]any, len(responses))
-		for i, r := range responses {
-			s, _ := r.(string)
-			all := p.FindAll(s)
-			at := pick
-			if at < 0 {
-				at += len(all)
+		for i, resp := range responses {
+			s, _ := resp.(string)
+			m, found, err := find(r.p, s, r.pick)
+			if err != nil {
+				return nil, err
 			}
-			switch {
-			case len(all) == 0:
-				out[i] = fallback
-			case at < 0 || at >= len(all):
-				return nil, fmt.Errorf("%w: group_select %d of %d matches", ErrArgument, pick, len(all))
-			default:
-				out[i] = first(all[at], p.Groups(), fallback)
+			if out[i] = m; !found {
+				out[i] = r.fallback
 			}
 		}
 		return out, nil
 	}
 }
 
-// first is what a match stands for: its only group, or the first of several that holds something.
-func first(match []string, groups int, fallback string) string {
-	if groups < 2 {
-		return value.Strip(match[0])
+// finder is the arguments that filters with a pattern share.
+type finder struct {
+	p        *Pattern
+	pick     int
+	fallback string
+}
+
+func newFinder(a *arguments) *finder {
+	source := a.text("regex_pattern", `#### (\-?[0-9\.\,]+)`)
+	r := &finder{pick: a.int("group_select", 0), fallback: a.text("fallback", "[invalid]")}
+	var err error
+	if r.p, err = Compile(source); err != nil {
+		a.fail("%v", err)
 	}
-	for _, g := range match {
+	return r
+}
+
+// find gives the chosen match of a pattern: its only group, or the first of several that holds something; false where there is none.
+func find(p *Pattern, s string, pick int) (match string, found bool, err error) {
+	all := p.FindAll(s)
+	if len(all) == 0 {
+		return "", false, nil
+	}
+	at := pick
+	if at < 0 {
+		at += len(all)
+	}
+	if at < 0 || at >= len(all) {
+		return "", false, fmt.Errorf("%w: group_select %d of %d matches", ErrArgument, pick, len(all))
+	}
+	if p.Groups() < 2 {
+		return value.Strip(all[at][0]), true, nil
+	}
+	for _, g := range all[at] {
 		if g != "" {
-			return value.Strip(g)
+			return value.Strip(g), true, nil
 		}
 	}
-	return fallback
+	return "", false, nil
 }

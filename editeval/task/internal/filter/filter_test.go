@@ -61,7 +61,7 @@ func TestAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := ch.Apply([]string{c.text}); got != c.want || err != nil {
+		if got, err := ch.Apply([]string{c.text}, nil); got != c.want || err != nil {
 			t.Errorf("%q: %q %v, want %q", c.text, got, err, c.want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestChains(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := ch.Apply(c.in); fmt.Sprint(got) != c.want || err != nil {
+		if got, err := ch.Apply(c.in, nil); fmt.Sprint(got) != c.want || err != nil {
 			t.Errorf("%v: %v %v, want %s", c.steps, got, err, c.want)
 		}
 	}
@@ -140,4 +140,23 @@ func FuzzPattern(f *testing.F) {
 			p.RemoveAll(text)
 		}
 	})
+}
+
+// Letters of choices: by the pattern, by the text of a choice, by a letter behind a colon.
+func TestLetters(t *testing.T) {
+	doc := args(t, `{"choices": ["Guilty", "Guilty of Romance", "Not at all."]}`)
+	ch, err := chain(t, `{"function": "multi_choice_regex", "group_select": -1, "ignore_case": true, "ignore_punctuation": true, "regex_pattern": "(\\([A-Z]\\))"}`, takeOne)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"It is (A), no (C)": "(C)", "guilty of ROMANCE!": "(B)", "I say: guilty": "(A)", "not at all": "(C)", "Answer: B": "(B)", "who knows": "[invalid]",
+	} {
+		if got, err := ch.Apply([]string{text}, doc); got != want || err != nil {
+			t.Errorf("%q: %v %v, want %s", text, got, err, want)
+		}
+	}
+	if _, err := ch.Apply([]string{"x"}, args(t, "{}")); !errors.Is(err, ErrArgument) {
+		t.Error(err)
+	}
 }

@@ -29,6 +29,7 @@ type Scorer struct {
 	results builtin.Results
 	metrics []rule
 	chains  []*filter.Chain
+	name    string // of the filter of a task without generated texts
 }
 
 // rule is a metric with its patterns.
@@ -86,7 +87,7 @@ func New(t *taskfile.Task) (*Scorer, error) {
 
 func (s *Scorer) filters() error {
 	if s.task.OutputType != taskfile.GenerateUntil {
-		return nil
+		return s.likelihoodFilter()
 	}
 	for _, f := range s.task.Filters {
 		c := filter.NewChain(f.Name)
@@ -107,10 +108,24 @@ func (s *Scorer) filters() error {
 	return nil
 }
 
+// likelihoodFilter takes the name of the filter of a task without generated texts: there is one response, and take_first takes it.
+func (s *Scorer) likelihoodFilter() error {
+	s.name = Unnamed
+	for i, f := range s.task.Filters {
+		for _, step := range f.Steps {
+			if i > 0 || step.Function != "take_first" {
+				return fmt.Errorf("%w: filter %s to %s; it knows a single take_first", ErrMetric, step.Function, s.task.OutputType)
+			}
+		}
+		s.name = f.Name
+	}
+	return nil
+}
+
 // Filters names the filters in order.
 func (s *Scorer) Filters() []string {
 	if len(s.chains) == 0 {
-		return []string{Unnamed}
+		return []string{s.name}
 	}
 	names := make([]string, len(s.chains))
 	for i, c := range s.chains {
@@ -274,7 +289,7 @@ func softmax(x []float64) []float64 {
 func (s *Scorer) Texts(d *prompt.Document, texts []string) (map[string]Outcome, error) {
 	out := map[string]Outcome{}
 	for _, c := range s.chains {
-		v, err := c.Apply(texts)
+		v, err := c.Apply(texts, d.Doc)
 		if err != nil {
 			return nil, fmt.Errorf("filter %s: %w", c.Name, err)
 		}

@@ -1,0 +1,212 @@
+package edit
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/modelcompress/compress/lm"
+)
+
+// HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that are left out keep the
+// values of [Defaults].
+type HParams struct {
+	Layers        []int      `yaml:"layers" json:"layers"`                           // blocks to write to, from 0; values are optimised at the last
+	Steps         int        `yaml:"steps" json:"steps"`                             // iterations of an optimisation, the last without a step (FT, GRACE, LoRA: with one)
+	LearningRate  float64    `yaml:"learning_rate" json:"learning_rate"`             // of Adam
+	WeightDecay   float64    `yaml:"weight_decay" json:"weight_decay"`               // factor of ‖d‖/‖v0‖²
+	Clamp         float64    `yaml:"clamp" json:"clamp"`                             // ‖d‖ is at most this times ‖v0‖
+	KL            float64    `yaml:"kl_factor" json:"kl_factor"`                     // of the divergence of the sentence about the subject
+	ReverseKL     bool       `yaml:"reverse_kl" json:"reverse_kl,omitempty"`         // KL(initial ‖ edited) instead of KL(edited ‖ initial)
+	Statistics    bool       `yaml:"statistics" json:"statistics"`                   // ROME, R-ROME: use the covariance of keys (mom2_adjustment); else the identity
+	BareKey       bool       `yaml:"bare_key" json:"bare_key,omitempty"`             // R-ROME: the prompt alone gives the key everywhere
+	Lambda        float64    `yaml:"lambda" json:"lambda,omitempty"`                 // MEMIT, PMET: weight of the covariance; 0: so that 95 % of an edit is taken up
+	Weight        float64    `yaml:"weight" json:"weight,omitempty"`                 // EMMET: weight of the covariance
+	NormLambda    float64    `yaml:"norm_lambda" json:"norm_lambda,omitempty"`       // EMMET: added to its diagonal
+	EmmetLambda   float64    `yaml:"emmet_lambda" json:"emmet_lambda,omitempty"`     // EMMET: slack of the equality
+	NullThreshold []float64  `yaml:"null_threshold" json:"null_threshold,omitempty"` // AlphaEdit: eigenvalues below it span the null space; one value, or one a layer; none: the directions with the least 5 % of the trace
+	L2            float64    `yaml:"l2" json:"l2,omitempty"`                         // AlphaEdit: ridge
+	Eps           float64    `yaml:"eps" json:"eps,omitempty"`                       // FT: largest change of an element, 0 none; GRACE: radius of a new key
+	Warm          bool       `yaml:"warm" json:"warm,omitempty"`                     // GRACE: values start at the present output instead of random numbers
+	Rank          int        `yaml:"rank" json:"rank,omitempty"`                     // LoRA
+	Templates     [][]string `yaml:"templates" json:"templates"`                     // groups of prefixes, "{}" is the prompt; the first is "{}" alone
+
+	Source string `yaml:"-" json:"source"` // "published (MODEL)" or "automatic", and what was changed
+}
+
+// templates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the published ones do.
+var templates = [][]string{{"{}"}, {
+	"The room was quiet and warm. {}", "Therefore they went home at noon. {}", "Because of the rain we stayed. {}", "I read about it once. {}", "You can see it on the map. {}",
+}}
+
+//go:embed hparams.yaml
+var published []byte
+
+// preset is one entry of hparams.yaml.
+type preset struct {
+	Models []struct {
+		Name   string `yaml:"name"`
+		Type   string `yaml:"type"`
+		Layers int    `yaml:"layers"`
+		Hidden int    `yaml:"hidden"`
+	} `yaml:"models"`
+	Methods map[string]map[string]any `yaml:"methods"`
+}
+
+// keep is how much memory a search may use so that blocks are not computed twice.
+func (h *HParams) keep() int64 { return 1 << 30 }
+
+// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
+// width. For others they are derived from the number of blocks.
+func Defaults(method string, c *lm.Config) (HParams, error) {
+	if _, err := find(method); err != nil {
+		return HParams{}, err
+	}
+	h := automatic(method, c.Layers)
+	var list []preset
+	if err := yaml.UnmarshalWithOptions(published, &list, yaml.Strict()); err != nil {
+		return h, fmt.Errorf("hparams.yaml: %w", err)
+	}
+	for _, p := range list {
+		for _, m := range p.Models {
+			keys, ok := p.Methods[method]
+			if !ok || m.Type != c.ModelType || m.Layers != c.Layers || m.Hidden != c.Hidden {
+				continue
+			}
+			text, err := yaml.Marshal(keys)
+			if err == nil {
+				err = h.Merge(text)
+			}
+			h.Source = "published (" + m.Name + ")"
+			return h, err
+		}
+	}
+	return h, nil
+}
+
+// automatic are defaults from the number of blocks. Layers lie where the published ones lie: at about a third of the depth for one
+// layer, five that end there for several; those that only look up facts, lower for ROME and at three quarters for codebooks and fine-tuning.
+func automatic(method string, blocks int) HParams {
+	last := min(blocks-1, (blocks+2)/3)
+	if blocks < 10 {
+		last = min(blocks-1, blocks/2)
+	}
+	h := HParams{
+		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: templates, Source: "automatic",
+		Layers: []int{last}, Statistics: true,
+	}
+	several := func() {
+		h.Layers = nil
+		for l := max(min(1, last), last-4); l <= last; l++ {
+			h.Layers = append(h.Layers, l)
+		}
+	}
+	switch method {
+	case "rome", "r-rome":
+		h.Layers = []int{min(blocks-1, max(1, blocks/5))}
+		h.Clamp = 8
+	case "memit":
+		several()
+	case "pmet":
+		several()
+		h.Clamp = 4
+	case "alphaedit":
+		several()
+		h.L2 = 1
+	case "emmet":
+		h.Weight, h.NormLambda, h.EmmetLambda = 1, 0.01, 0.1
+	case "ft", "ft-m", "lora":
+		h.LearningRate, h.Rank = 1e-3, 8
+	case "ft-l":
+		h.LearningRate, h.Eps = 1e-3, 5e-3
+	case "grace":
+		h.Layers, h.LearningRate, h.Steps, h.Eps, h.Warm = []int{min(blocks-1, blocks*3/4)}, 1, 50, 1, true
+	}
+	return h
+}
+
+// Merge overwrites the values that a YAML text has. Unknown keys are an error.
+func (h *HParams) Merge(text []byte) error {
+	t := *h
+	t.Layers, t.NullThreshold, t.Templates = nil, nil, nil // lists are replaced, not filled
+	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
+		return fmt.Errorf("%w: %s", ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
+	}
+	if t.Layers == nil {
+		t.Layers = h.Layers
+	}
+	if t.NullThreshold == nil {
+		t.NullThreshold = h.NullThreshold
+	}
+	if t.Templates == nil {
+		t.Templates = h.Templates
+	}
+	*h = t
+	return nil
+}
+
+// Validate returns every fault, for a model with so many blocks.
+func (h *HParams) Validate(blocks int) error {
+	var errs []error
+	bad := func(format string, a ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, a...)...))
+	}
+	if len(h.Layers) == 0 {
+		bad("layers: none")
+	}
+	for i, l := range h.Layers {
+		if l < 0 || l >= blocks {
+			bad("layers[%d]: %d, the model has 0 to %d", i, l, blocks-1)
+		}
+		if i > 0 && l <= h.Layers[i-1] {
+			bad("layers[%d]: %d after %d, they go upwards", i, l, h.Layers[i-1])
+		}
+	}
+	if h.Steps < 1 || h.Steps > 100_000 {
+		bad("steps: %d, not 1 to 100000", h.Steps)
+	}
+	for _, v := range []struct {
+		name  string
+		value float64
+		above bool
+	}{
+		{"learning_rate", h.LearningRate, true}, {"weight_decay", h.WeightDecay, false}, {"clamp", h.Clamp, true}, {"kl_factor", h.KL, false}, {"lambda", h.Lambda, false},
+		{"weight", h.Weight, false}, {"norm_lambda", h.NormLambda, false}, {"emmet_lambda", h.EmmetLambda, false}, {"l2", h.L2, false}, {"eps", h.Eps, false},
+	} {
+		if !(v.value >= 0) || math.IsInf(v.value, 0) || v.above && v.value == 0 {
+			bad("%s: %g is out of range", v.name, v.value)
+		}
+	}
+	if n := len(h.NullThreshold); n > 1 && n != len(h.Layers) {
+		bad("null_threshold: %d values for %d layers", n, len(h.Layers))
+	}
+	if slices.ContainsFunc(h.NullThreshold, func(v float64) bool { return !(v > 0) }) {
+		bad("null_threshold: not above zero")
+	}
+	if h.Rank < 0 || h.Rank > 1<<16 {
+		bad("rank: %d", h.Rank)
+	}
+	return errors.Join(append(errs, h.validateTemplates())...)
+}
+
+func (h *HParams) validateTemplates() error {
+	if len(h.Templates) == 0 || len(h.Templates[0]) == 0 || h.Templates[0][0] != "{}" {
+		return fmt.Errorf("%w: templates: the first is not \"{}\"", ErrOptions)
+	}
+	for i, g := range h.Templates {
+		if len(g) == 0 {
+			return fmt.Errorf("%w: templates[%d]: empty group", ErrOptions, i)
+		}
+		for k, t := range g {
+			if strings.Count(t, "{}") != 1 {
+				return fmt.Errorf("%w: templates[%d][%d]: not exactly one {}", ErrOptions, i, k)
+			}
+		}
+	}
+	return nil
+}
