@@ -74,6 +74,11 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		p.Grad.Buf = nil
 		p.Grad.Rows, p.Grad.Cols = 0, 0
 	}
+	if o.StateDir != "" { // known already
+		if inner.Config.BaseHash, err = m.Fingerprint(ctx); err != nil {
+			return nil, err
+		}
+	}
 	a := &Adapter{inner: inner}
 	report.DeadShards = a.DeadShards()
 	a.report = report

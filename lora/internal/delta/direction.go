@@ -17,7 +17,7 @@ type direction struct {
 	bias    []float32 // of the base; nil: none
 }
 
-// norms computes n from ‖W‖² + 2·W·(sBA) + ‖sBA‖², with all sums in float64. bt is the transposed B on the host.
+// norms computes n from ‖W‖² + 2·W·(sBA) + ‖sBA‖², with sums over the ranks in float64. bt is the transposed B on the host.
 func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 	d := m.dora
 	if d.squares == nil {
@@ -25,7 +25,7 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 			return err
 		}
 	}
-	wa, err := r.weightTimes(m) // [out, r]: W·(sA)ᵀ
+	wa, err := r.weightTimes(m)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 		sum := d.squares[o]
 		for i := range a {
 			b := float64(bt.RowF32(i)[o])
-			sum += 2 * b * wa[o*len(a)+i]
+			sum += 2 * b * float64(wa.RowF32(i)[o])
 			for j := range a {
 				sum += b * float64(bt.RowF32(j)[o]) * gram[i*len(a)+j]
 			}
@@ -89,36 +89,32 @@ func (r *Runtime) startDirection(m *module) error {
 	return err
 }
 
-// weightTimes is W·(sA)ᵀ, [out, rank] row by row, in float64.
-func (r *Runtime) weightTimes(m *module) ([]float64, error) {
-	a, err := r.hostFactor(m)
+// weightTimes is sA·Wᵀ, [rank, out], in host memory. The rows of A are few, so W is read once and as it lies.
+func (r *Runtime) weightTimes(m *module) (kernels.Mat, error) {
+	weight, err := r.m.Param(m.lin.Name)
 	if err != nil {
-		return nil, err
+		return kernels.Mat{}, err
 	}
-	n := m.low.Rank
-	dst := make([]float64, m.lin.Out*n)
-	err = r.weightRows(m, func(i int, row []float32) {
-		for k := range n {
-			f := a.RowF32(k)
-			if m.lin.Transposed {
-				c := float64(f[i])
-				for o, v := range row {
-					dst[o*n+k] += c * float64(v)
-				}
-				continue
-			}
-			s := 0.0
-			for j, v := range row {
-				s += float64(v) * float64(f[j])
-			}
-			dst[i*n+k] = s
+	buf, err := r.dev.Alloc(kernels.F32, m.low.Rank*m.lin.Out)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	defer func() {
+		if !r.host {
+			buf.Free()
 		}
-	})
-	return dst, err
+	}()
+	dst := kernels.MatOf(buf, m.low.Rank, m.lin.Out)
+	if m.lin.Transposed {
+		r.ops.MatMulNN(dst, m.fa, weight, kernels.MatMul{})
+	} else {
+		r.ops.MatMulNT(dst, m.fa, weight, kernels.MatMul{})
+	}
+	return r.toHost(dst)
 }
 
 // hostFactor is the scaled A, as it was assembled.
-func (r *Runtime) hostFactor(m *module) (kernels.Mat, error) { return r.toHost(m.a) }
+func (r *Runtime) hostFactor(m *module) (kernels.Mat, error) { return r.toHost(m.fa) }
 
 // toHost widens a matrix to F32 in host memory: a copy unless it is there already.
 func (r *Runtime) toHost(x kernels.Mat) (kernels.Mat, error) {

@@ -193,7 +193,7 @@ func (r *Runtime) assemble(m *module) error {
 		return err
 	}
 	m.fa, m.fb = m.a, m.bt
-	if m.a.DType() != kernels.F32 && r.skinny(m) {
+	if m.a.DType() != kernels.F32 && (r.skinny(m) || m.dora != nil) {
 		m.fa, m.fb = m.ownA, m.ownB
 		if err := r.put(&m.fa, a, ""); err != nil {
 			return err

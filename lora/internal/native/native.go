@@ -56,6 +56,9 @@ func Read(dir string, base forms.Base) (*adapter.Adapter, error) {
 
 // Load fills an adapter of a known configuration from the tensors of a file.
 func Load(f *safetensors.File, c adapter.Config, base forms.Base) (*adapter.Adapter, error) {
+	if err := fits(f, &c, base.Modules()); err != nil {
+		return nil, err
+	}
 	need, err := forms.Elements(&c, base.Modules())
 	if err != nil {
 		return nil, err
@@ -87,6 +90,35 @@ func Load(f *safetensors.File, c adapter.Config, base forms.Base) (*adapter.Adap
 		}
 	}
 	return a, nil
+}
+
+// fits compares the shapes of the pools with the base before anything is allocated, so that an adapter of another base is told by its first
+// tensor that does not fit.
+func fits(f *safetensors.File, c *adapter.Config, modules []adapter.Module) error {
+	if c.Kind != adapter.MoS {
+		return nil
+	}
+	chosen, err := c.Chosen(modules)
+	if err != nil {
+		return err
+	}
+	types, err := mos.Types(chosen)
+	if err != nil {
+		return err
+	}
+	l := loader{f: f, left: map[string]bool{}}
+	for _, t := range types {
+		g, err := mos.Sizes(c, t)
+		if err != nil {
+			return err
+		}
+		for side, width := range []int{g.In / g.Shards, g.Out / g.Shards} {
+			if _, err := l.info("mos."+t.Name+".pool_"+"AB"[side:side+1], []int64{int64(g.Rows()), int64(width)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func dataSize(f *safetensors.File) int64 {
