@@ -285,12 +285,12 @@ func (r *reader) addChat(raw json.RawMessage) error {
 		return err
 	}
 	labels, k := make([]int32, len(ids)), 0
-	for i, s := range spans {
-		for k < len(answers) && s.Start >= answers[k][1] {
+	for i, s := range spans { // a token that reaches into an answer counts, one that reaches out of it does not
+		for k < len(answers) && s.End > answers[k][1] {
 			k++
 		}
 		labels[i] = corpus.Ignore
-		if k < len(answers) && s.Start >= answers[k][0] {
+		if k < len(answers) && s.End > answers[k][0] {
 			labels[i] = ids[i]
 		}
 	}
