@@ -4,25 +4,15 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
 // The methods of this file write Σ a_j·u_j (+ b), where the u_j are inputs or differences and the a_j follow from their Gram
 // matrix G_ij = u_i·u_j alone: a pass for G in float64, and a pass that adds.
 
-// gram is a Gram matrix of inputs.
-type gram [][]float64
-
-func newGram(n int) gram {
-	g := make(gram, n)
-	for i := range g {
-		g[i] = make([]float64, n)
-	}
-	return g
-}
-
-// add adds the products of a run of elements.
-func (g gram) add(x [][]float32, first, end int) {
+// addProducts adds the products of a run of elements to a Gram matrix.
+func addProducts(g sphere.Gram, x [][]float32, first, end int) {
 	for i := range x {
 		for j := range i + 1 {
 			g[i][j] += vec.Dot(x[i][first:end], x[j][first:end])
@@ -30,28 +20,12 @@ func (g gram) add(x [][]float32, first, end int) {
 	}
 }
 
-// mirror fills the upper triangle.
-func (g gram) mirror() {
-	for i := range g {
-		for j := range i {
-			g[j][i] = g[i][j]
-		}
-	}
-}
-
-func (g gram) norm(i int) float64 { return math.Sqrt(g[i][i]) }
-
-// cos is the cosine of two vectors whose lengths are bounded from below.
-func (g gram) cos(i, j int, floor float64) float64 {
-	return g[i][j] / (max(g.norm(i), floor) * max(g.norm(j), floor))
-}
-
 // angular is a program of this family. extent says over which elements a vector runs.
 type angular struct {
 	extent extent
-	deltas bool                            // vectors are differences, and the base is added
-	front  bool                            // the base is the first vector
-	coefs  func(g gram) ([]float64, error) // a_j
+	deltas bool                                   // vectors are differences, and the base is added
+	front  bool                                   // the base is the first vector
+	coefs  func(g sphere.Gram) ([]float64, error) // a_j
 }
 
 type extent uint8
@@ -76,18 +50,18 @@ func (a angular) program(t *Tensor) *Program {
 	var weights []float64
 	return &Program{
 		Passes: []Pass{{
-			New:  func() any { return newGram(n) },
-			Each: func(stat any, b *Block) { stat.(gram).add(a.vectors(b), 0, b.Len()) },
+			New:  func() any { return sphere.New(n) },
+			Each: func(stat any, b *Block) { addProducts(stat.(sphere.Gram), a.vectors(b), 0, b.Len()) },
 			End: func(stats []any) ([]Pass, error) {
-				g := newGram(n)
+				g := sphere.New(n)
 				for _, s := range stats {
-					for i, row := range s.(gram) {
+					for i, row := range s.(sphere.Gram) {
 						for j, v := range row {
 							g[i][j] += v
 						}
 					}
 				}
-				g.mirror()
+				g.Mirror()
 				var err error
 				weights, err = a.coefs(g)
 				return nil, named(t, err)
@@ -143,9 +117,9 @@ func (a angular) byRows(t *Tensor) *Program {
 	return &Program{Rows: true, Apply: func(b *Block) {
 		u := a.vectors(b)
 		for first := 0; first+cols <= b.Len(); first += cols {
-			g := newGram(len(u))
-			g.add(u, first, first+cols)
-			g.mirror()
+			g := sphere.New(len(u))
+			addProducts(g, u, first, first+cols)
+			g.Mirror()
 			weights, err := a.coefs(g)
 			if err != nil { // only whole tensors have coefficients that fail
 				panic("method: coefficients of a row failed")
@@ -198,7 +172,7 @@ func (a angular) columnWeights(stats []any, n, width int) ([][]float64, error) {
 	for i := range weights {
 		weights[i] = make([]float64, width)
 	}
-	g := newGram(n)
+	g := sphere.New(n)
 	for col := range width {
 		at := col
 		for i := range g {
@@ -210,7 +184,7 @@ func (a angular) columnWeights(stats []any, n, width int) ([][]float64, error) {
 				at += width
 			}
 		}
-		g.mirror()
+		g.Mirror()
 		w, err := a.coefs(g)
 		if err != nil {
 			return nil, err
@@ -240,13 +214,6 @@ func (a angular) writeColumns(b *Block, weights [][]float64, width int) {
 	}
 }
 
-// sphere are the weights of an interpolation on the sphere at angle θ, given cos θ.
-func sphere(c, t float64) (float64, float64) {
-	theta := math.Acos(min(max(c, -1), 1))
-	s := math.Sin(theta)
-	return math.Sin((1-t)*theta) / s, math.Sin(t*theta) / s
-}
-
 // slerp interpolates from the base at t = 0 to the other model, on the sphere unless |cos θ| > 0.9995 (Shoemake, SIGGRAPH
 // 1985; norms are those of the inputs, not normalised).
 func slerp(t *Tensor) (*Program, error) {
@@ -254,9 +221,9 @@ func slerp(t *Tensor) (*Program, error) {
 		return p, err
 	}
 	at := t.Params.Number("t")
-	return angular{front: true, coefs: func(g gram) ([]float64, error) {
+	return angular{front: true, coefs: func(g sphere.Gram) ([]float64, error) {
 		unit := func(i int) float64 {
-			if n := g.norm(i); n > 1e-8 {
+			if n := g.Norm(i); n > 1e-8 {
 				return n
 			}
 			return 1
@@ -265,7 +232,7 @@ func slerp(t *Tensor) (*Program, error) {
 		if math.Abs(c) > 0.9995 {
 			return []float64{1 - at, at}, nil
 		}
-		a, b := sphere(c, at)
+		a, b := sphere.Weights(c, at)
 		return []float64{a, b}, nil
 	}}.program(t), nil
 }
@@ -281,12 +248,12 @@ func nuslerp(t *Tensor) (*Program, error) {
 	if s := w[0] + w[1]; math.Abs(s) >= 1e-6 {
 		at = w[1] / s
 	}
-	a := angular{deltas: t.Base, coefs: func(g gram) ([]float64, error) {
-		c := min(max(g.cos(0, 1, 1e-7), -1), 1)
+	a := angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) {
+		c := min(max(g.Cos(0, 1, 1e-7), -1), 1)
 		if 1+c < 1e-6 || 1-c*c <= 1e-16 {
 			return []float64{1 - at, at}, nil
 		}
-		x, y := sphere(c, at)
+		x, y := sphere.Weights(c, at)
 		return []float64{x, y}, nil
 	}}
 	if !t.Params.Bool("nuslerp_flatten") {
@@ -318,54 +285,7 @@ func multislerp(t *Tensor) (*Program, error) {
 		}
 	}
 	eps := t.Params.Number("eps")
-	return angular{deltas: t.Base, coefs: func(g gram) ([]float64, error) { return tangentMean(g, w, eps) }}.program(t), nil
-}
-
-// tangentMean are multislerp's coefficients: with u_j = x_j/(‖x_j‖+eps), m = Σ w_j u_j and m' = m/‖m‖, the tangents are
-// g_j = u_j - (u_j·m')m', G = Σ w_j g_j, r = ‖G‖+eps, and the result (m' cos r + G sin r / r)·Σ w_j‖x_j‖.
-func tangentMean(g gram, w []float64, eps float64) ([]float64, error) {
-	n := len(w)
-	length := make([]float64, n)
-	scale := 0.0
-	for j := range w {
-		length[j] = g.norm(j) + eps
-		scale += w[j] * g.norm(j)
-	}
-	dot := func(a, b []float64) (s float64) { // of Σ a_i u_i and Σ b_j u_j
-		for i := range a {
-			for j := range b {
-				s += a[i] * b[j] * g[i][j] / (length[i] * length[j])
-			}
-		}
-		return s
-	}
-	norm := math.Sqrt(max(0, dot(w, w)))
-	if norm < eps {
-		if n == 2 {
-			return w, nil
-		}
-		return nil, fmt.Errorf("the weighted mean of directions is zero: %w", ErrDegenerate)
-	}
-	mean, tangent := make([]float64, n), make([]float64, n)
-	for j := range w {
-		mean[j] = w[j] / norm
-	}
-	along := 0.0
-	for j := range w {
-		unit := make([]float64, n)
-		unit[j] = 1
-		tangent[j] += w[j]
-		along += w[j] * dot(unit, mean)
-	}
-	for j := range w {
-		tangent[j] -= along * mean[j]
-	}
-	r := math.Sqrt(max(0, dot(tangent, tangent))) + eps
-	out := make([]float64, n)
-	for j := range w {
-		out[j] = (mean[j]*math.Cos(r) + tangent[j]*math.Sin(r)/r) * scale / length[j]
-	}
-	return out, nil
+	return angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) { return sphere.TangentMean(g, w, eps) }}.program(t), nil
 }
 
 // karcher is the Riemannian mean of the directions, found by iteration on the coefficients, at the mean of the lengths. Points
@@ -378,91 +298,7 @@ func karcher(t *Tensor) (*Program, error) {
 	if steps < 0 {
 		return nil, outOfRange(t, "max_iter", float64(steps), "0 or more")
 	}
-	return angular{coefs: func(g gram) ([]float64, error) { return karcherMean(g, steps, tol), nil }}.program(t), nil
-}
-
-func karcherMean(g gram, steps int, tol float64) []float64 {
-	n := len(g)
-	length := 0.0
-	var points []int
-	for j := range n {
-		length += g.norm(j) / float64(n)
-		if g.norm(j) > tol {
-			points = append(points, j)
-		}
-	}
-	out := make([]float64, n)
-	if len(points) == 0 {
-		return out
-	}
-	u := karcherStart(g, points, tol)
-	for range steps {
-		t, size := karcherTangent(g, points, u, tol)
-		if size < tol {
-			break
-		}
-		for j := range u {
-			u[j] = math.Cos(size)*u[j] + math.Sin(size)*t[j]/size
-		}
-		normalise(g, u)
-	}
-	for j := range u {
-		out[j] = u[j] * length
-	}
-	return out
-}
-
-// karcherStart is the normalised mean of directions, as coefficients of the inputs, or the first direction.
-func karcherStart(g gram, points []int, tol float64) []float64 {
-	u := make([]float64, len(g))
-	for _, j := range points {
-		u[j] = 1 / (float64(len(points)) * g.norm(j))
-	}
-	if math.Sqrt(max(0, quadratic(g, u, u))) < tol {
-		clear(u)
-		u[points[0]] = 1 / g.norm(points[0])
-	}
-	normalise(g, u)
-	return u
-}
-
-// karcherTangent is the mean of the logarithms of the points at u, and its length.
-func karcherTangent(g gram, points []int, u []float64, tol float64) ([]float64, float64) {
-	t := make([]float64, len(g))
-	for _, j := range points {
-		c := 0.0
-		for i := range u {
-			c += u[i] * g[i][j]
-		}
-		c = min(max(c/g.norm(j), -1), 1)
-		theta := math.Acos(c)
-		if theta < tol {
-			continue
-		}
-		f := theta / math.Sin(theta) / float64(len(points))
-		t[j] += f / g.norm(j)
-		for i := range u {
-			t[i] -= f * c * u[i]
-		}
-	}
-	return t, math.Sqrt(max(0, quadratic(g, t, t)))
-}
-
-// quadratic is the product of Σ a_i x_i and Σ b_j x_j.
-func quadratic(g gram, a, b []float64) (s float64) {
-	for i := range a {
-		for j := range b {
-			s += a[i] * b[j] * g[i][j]
-		}
-	}
-	return s
-}
-
-func normalise(g gram, u []float64) {
-	n := math.Sqrt(quadratic(g, u, u))
-	for i := range u {
-		u[i] /= n
-	}
+	return angular{coefs: func(g sphere.Gram) ([]float64, error) { return sphere.KarcherMean(g, steps, tol), nil }}.program(t), nil
 }
 
 // modelStock moves from the base towards the mean of the models by t = N·c/(1+(N-1)c), where c is the mean cosine of pairs of
@@ -474,30 +310,9 @@ func modelStock(t *Tensor) (*Program, error) {
 	if len(t.Inputs) < 2 {
 		return &Program{Apply: func(b *Block) { copy(b.Out, b.Base) }}, nil
 	}
-	a := angular{deltas: true, coefs: stock}
+	a := angular{deltas: true, coefs: sphere.Stock}
 	if t.Params.Bool("filter_wise") {
 		a.extent = rows
 	}
 	return a.program(t), nil
-}
-
-func stock(g gram) ([]float64, error) {
-	n := float64(len(g))
-	c, pairs := 0.0, 0.0
-	for i := range g {
-		for j := range i {
-			c += min(max(g[i][j]/max(g.norm(i)*g.norm(j), 1e-6), -1), 1)
-			pairs++
-		}
-	}
-	c /= pairs
-	t := 0.0
-	if den := 1 + (n-1)*c; math.Abs(den) >= 1e-6 {
-		t = n * c / den
-	}
-	w := make([]float64, len(g))
-	for i := range w {
-		w[i] = t / n
-	}
-	return w, nil
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
@@ -17,7 +18,7 @@ import (
 var (
 	ErrZeroWeight  = errors.New("weights sum to zero")
 	ErrAntipodal   = errors.New("inputs point in opposite directions")
-	ErrDegenerate  = errors.New("no direction can be averaged")
+	ErrDegenerate  = sphere.ErrDegenerate
 	ErrParameter   = errors.New("parameter out of range")
 	ErrShape       = errors.New("inputs have different shapes")
 	ErrStatistics  = errors.New("statistics do not fit the tensor")
