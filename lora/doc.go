@@ -1,3 +1,35 @@
 // Package lora trains low-rank adapters of language models and handles their files: LoRA and its variants, and Mixture of
 // Shards, which gives the quality of LoRA with several times fewer parameters by letting all blocks share pools of shards.
+//
+// # Training
+//
+// [Train] makes an adapter for a frozen model; [Tune] trains every parameter in place. Both follow torch and PEFT step for step, as
+// the tests check, and depend on nothing but their inputs: not on threads, micro-batches (up to rounding) or how much of the
+// activations is kept. An interrupted run goes on from Options.StateDir with the same bits.
+//
+// Kinds, with W [out, in] frozen and the change s·B·A of rank r:
+//
+//	mos      A and B are made of rows of pools that all blocks share (see Options for e, r, l, p); s = alpha/r
+//	lora     A and B are trained themselves; with RSLoRA s = alpha/√r; with DoRA the rows of the sum get trained lengths
+//	vera     A = diag(d)·A₀, B = diag(b)·B₀ with random frozen A₀, B₀ for all modules; d and b are trained
+//	prolora  narrow factors repeated along the channels with their ranks rotated
+//	full     every parameter, with [Tune]
+//
+// The switches of Mixture of Shards: Sampling "pure" shares everything, Paired turns pair dissociation off, Shards 1 turns sharding
+// of vectors off, Private -1 turns private ranks off, and Rank = EquivalentRank = Private is LoRA, bit by bit.
+//
+// # Data
+//
+// [Read] turns text, records and conversations into sequences whose labels mask what is only context. Sequences of a step run one after
+// another in one matrix without padding, and none sees another: Options.Pack fills a step with short ones.
+//
+// # Files
+//
+// LoRA is written as PEFT writes it. The other kinds have folders of their own with the same two files; [Export] makes a plain LoRA of any,
+// exactly. A Mixture of Shards is adapter_config.json (peft_type MOS) and adapter_model.safetensors with mos.TYPE.pool_A [n, in/l],
+// pool_B [n, out/l], index_A and index_B I32 [L, r, l]: the lists are data, nothing has to be drawn again.
+//
+// # Many adapters
+//
+// [Bank] keeps adapters of one base by name, in the memory of their parameters, and runs batches in which every sequence has its own.
 package lora

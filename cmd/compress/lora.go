@@ -9,8 +9,8 @@ import (
 func loraCmd(a *shell.App) *cobra.Command {
 	cmd := a.Verb(shell.Verb{
 		Use: "lora", Short: "Low-rank adapters: LoRA and Mixture of Shards",
-		Long:    "Works on low-rank adapters in the form of PEFT's LoRA, with all its options, and on Mixture of Shards, which shares pools of shards between the blocks.",
-		Example: "compress lora inspect my-adapter\ncompress lora fold testdata/nano/base --adapter my-adapter --out folded",
+		Long:    "Trains low-rank adapters and works on them: PEFT's LoRA with all its options, and Mixture of Shards, which shares pools of shards between the blocks.",
+		Example: "compress lora train testdata/nano/base --data testdata/nano/text/calib.txt --steps 20 --out my-adapter\ncompress lora inspect my-adapter\ncompress lora fold testdata/nano/base --adapter my-adapter --out folded",
 		Args:    cobra.NoArgs,
 		Run: func(*shell.Job, []string) (any, error) {
 			return nil, shell.Usagef("which work on adapters? see compress lora --help")
