@@ -51,6 +51,7 @@ func root(a *shell.App) *cobra.Command {
 		workerCmd(a),
 		convertCmd(a),
 		mergeCmd(a),
+		conflictCmd(a),
 		loraCmd(a),
 		demoCmd(a),
 		benchCmd(a),
