@@ -20,6 +20,8 @@ type Audit struct {
 	Truncated  int `json:"truncated"`  // documents that were cut from the left
 	NonFinite  int `json:"non_finite"` // documents with a likelihood or logits that are not finite numbers; they count as wrong
 	OutOfRange int `json:"gold_out_of_range"`
+	// Ignored are keys of the task file that change nothing.
+	Ignored []string `json:"ignored_keys,omitempty"`
 
 	// Right is how many documents are right, by metric and filter, where every document is right or wrong.
 	Right map[string]int `json:"right,omitempty"`
@@ -120,7 +122,7 @@ func repeats(text string) bool {
 
 // finish computes the rates.
 func (a *Audit) finish(t *one) {
-	a.Left = t.Total - a.Documents
+	a.Left, a.Ignored = t.Total-a.Documents, t.Task.Ignored
 	n := float64(a.Documents)
 	share := func(counts map[int]int) *float64 {
 		most := 0

@@ -18,6 +18,7 @@
 //   - A sequence longer than the context is cut from the left, and counted in the audit.
 //   - acc_norm divides by characters, acc_bytes by bytes of the choice without the delimiter.
 //   - A likelihood that is not a finite number is never the best, and counted; the harness would take it for the best one.
+//   - fewshot_indices has no effect, as in the harness; the audit names it.
 //   - Likelihoods are natural logarithms, computed in F32 with sums in F64.
 //
 // # Cost

@@ -61,6 +61,9 @@ func remarks(j *shell.Job, name string, a *task.Audit) {
 	note(a.Truncated, "are longer than the context and were cut from the left")
 	note(a.OutOfRange, "have a right choice that is none of the choices, and count as wrong")
 	note(a.NonFinite, "have answers that are not finite numbers, and count as wrong")
+	if slices.Contains(a.Ignored, "fewshot_indices") {
+		j.Note("%s: fewshot_indices changes nothing, as in lm-evaluation-harness 0.4.13 (HINT: examples from a split or from samples)", name)
+	}
 	if signs := a.Signs(); len(signs) > 0 {
 		j.Note("%s: signs of a collapsed model: %s", name, strings.Join(signs, ", "))
 	}

@@ -182,16 +182,6 @@ func (p *Prompter) examples(o Options) error {
 			return err
 		}
 	}
-	if len(few.Indices) > 0 {
-		var some []*value.Dict
-		for _, i := range few.Indices {
-			if i >= len(s.pool) {
-				return fmt.Errorf("%w: fewshot_indices has %d, %s has %d", ErrExamples, i, s.named, len(s.pool))
-			}
-			some = append(some, s.pool[i])
-		}
-		s.pool, s.rows = some, few.Indices
-	}
 	p.samples = s
 	return nil
 }
@@ -287,9 +277,6 @@ func (p *Prompter) before(d *Document) (string, error) {
 			return "", fmt.Errorf("example %d: %w", at, err)
 		}
 		if !p.samples.first {
-			if p.samples.rows != nil {
-				at = p.samples.rows[at]
-			}
 			d.Examples = append(d.Examples, at)
 		}
 	}

@@ -10,9 +10,8 @@ import (
 // sampler draws examples for a prompt, document after document, as lm-evaluation-harness does with Python's random module.
 type sampler struct {
 	pool  []*value.Dict
-	rows  []int // of the pool in the data
-	first bool  // the first ones, always
-	own   bool  // the document itself may be in the pool and is left out
+	first bool // the first ones, always
+	own   bool // the document itself may be in the pool and is left out
 	rnd   *canon.Random
 	named string
 }

@@ -222,6 +222,9 @@ func (r *reader) dicts(key string) []*value.Dict {
 // ignoredKeys change nothing here: the harness reads them for downloads, decontamination and display.
 var ignoredKeys = []string{"dataset_name", "doc_to_decontamination_query", "should_decontaminate", "unsafe_code", "group"}
 
+// FewshotIndices is a key that has no effect in lm-evaluation-harness 0.4.13, and none here, so that prompts are the same.
+const FewshotIndices = "fewshot_indices"
+
 // task decodes a task.
 func (d *document) task() (*Task, error) {
 	var faults []error
@@ -336,7 +339,9 @@ func (t *Task) fewshot(d *document, r *reader, faults *[]error) {
 	if dict, ok := r.get("fewshot_config").(*value.Dict); ok {
 		k := d.reader(dict, faults)
 		f.Sampler, f.Split = k.text("sampler", f.Sampler), k.text("split", f.Split)
-		f.Indices = k.ints("fewshot_indices")
+		if k.ints("fewshot_indices") != nil { // lm-evaluation-harness 0.4.13 reads it and draws from all documents
+			t.Ignored = append(t.Ignored, FewshotIndices)
+		}
 		f.GenPrefix = k.text("gen_prefix", f.GenPrefix)
 		f.TargetDelimiter, f.FewshotDelimiter = k.text("target_delimiter", f.TargetDelimiter), k.text("fewshot_delimiter", f.FewshotDelimiter)
 		if p := k.function("process_docs"); p != nil {

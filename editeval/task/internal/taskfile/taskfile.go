@@ -75,7 +75,6 @@ type Fewshot struct {
 	Split            string
 	Samples          []any // dictionaries
 	HasSamples       bool
-	Indices          []int
 	ProcessDocs      *Function
 	DocToText        any
 	DocToTarget      any
