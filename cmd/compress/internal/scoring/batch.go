@@ -145,19 +145,16 @@ func Batch(j *shell.Job, file string, o Options) (any, error) {
 		return nil, err
 	}
 	b := &batch{j: j, plan: plan, options: o, opened: -1, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
-	if !o.Resume {
-		if err := os.RemoveAll(b.dir); err != nil {
-			return nil, err
-		}
-	}
-	if err := os.MkdirAll(b.dir, 0o777); err != nil {
-		return nil, err
-	}
 	lock, err := lockFolder(b.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
+	if !o.Resume {
+		if err := empty(b.dir); err != nil {
+			return nil, err
+		}
+	}
 	contract, err := b.contract(text)
 	if err != nil {
 		return nil, err
@@ -172,8 +169,20 @@ func Batch(j *shell.Job, file string, o Options) (any, error) {
 	return r, nil
 }
 
-// lockFolder keeps a second program away.
+// empty removes what an earlier batch has left.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// lockFolder makes a folder and keeps a second program away from it.
 func lockFolder(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
