@@ -175,8 +175,16 @@ func (h *HParams) Validate(blocks int) error {
 		value float64
 		above bool
 	}{
-		{"learning_rate", h.LearningRate, true}, {"weight_decay", h.WeightDecay, false}, {"clamp", h.Clamp, true}, {"kl_factor", h.KL, false}, {"lambda", h.Lambda, false},
-		{"weight", h.Weight, false}, {"norm_lambda", h.NormLambda, false}, {"emmet_lambda", h.EmmetLambda, false}, {"l2", h.L2, false}, {"eps", h.Eps, false},
+		{"learning_rate", h.LearningRate, true},
+		{"weight_decay", h.WeightDecay, false},
+		{"clamp", h.Clamp, true},
+		{"kl_factor", h.KL, false},
+		{"lambda", h.Lambda, false},
+		{"weight", h.Weight, false},
+		{"norm_lambda", h.NormLambda, false},
+		{"emmet_lambda", h.EmmetLambda, false},
+		{"l2", h.L2, false},
+		{"eps", h.Eps, false},
 	} {
 		if !(v.value >= 0) || math.IsInf(v.value, 0) || v.above && v.value == 0 {
 			bad("%s: %g is out of range", v.name, v.value)

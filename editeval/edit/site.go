@@ -33,7 +33,7 @@ func linear(m *lm.Model, block int, role arch.Role) (lm.Linear, error) {
 // tap is a delta that looks at what linears read and write at some rows of a pass, and may add to what they write.
 type tap struct {
 	rows rows
-	at   []int                // rows of the pass, ascending
+	at   []int // rows of the pass, ascending
 	see  func(l lm.Linear, i int, x, y []float64) (add []float64)
 	grad func(l lm.Linear, i int, dy []float64) // nil: no gradients wanted
 	none kernels.Mat

@@ -1,0 +1,375 @@
+package edit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// method is one way of editing.
+type method struct {
+	name   string
+	writes bool // changes weights
+	batch  bool // writes several facts at once; the others take one after another
+	needs  bool // always needs statistics
+	apply  func(ctx context.Context, e *Editing, reqs []Encoded) (*change, error)
+}
+
+// methods is the closed table of methods.
+func methods() []method {
+	return []method{
+		{name: "ft", writes: true, batch: true, apply: fineTune},
+		{name: "ft-l", writes: true, batch: true, apply: fineTune},
+		{name: "ft-m", writes: true, batch: true, apply: fineTune},
+		{name: "lora", writes: true, batch: true, apply: fineTune},
+		{name: "rome", writes: true, apply: rome},
+		{name: "r-rome", writes: true, apply: rome},
+		{name: "memit", writes: true, batch: true, needs: true, apply: spread},
+		{name: "pmet", writes: true, batch: true, needs: true, apply: spread},
+		{name: "emmet", writes: true, batch: true, needs: true, apply: spread},
+		{name: "alphaedit", writes: true, batch: true, needs: true, apply: spread},
+		{name: "grace", apply: grace},
+		{name: "ike", batch: true, apply: inContext},
+	}
+}
+
+// Methods are the names that [New] knows.
+func Methods() []string {
+	var names []string
+	for _, m := range methods() {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// find looks a method up.
+func find(name string) (method, error) {
+	for _, m := range methods() {
+		if m.name == name {
+			return m, nil
+		}
+	}
+	return method{}, fmt.Errorf("%w %.100q (known: %s)", ErrMethod, name, strings.Join(Methods(), ", "))
+}
+
+// Batches reports whether a method writes several facts at once.
+func Batches(name string) bool {
+	m, err := find(name)
+	return err == nil && m.batch
+}
+
+// NeedsStatistics reports whether a method with these hyper-parameters needs the covariance of keys.
+func NeedsStatistics(name string, h HParams) bool {
+	m, err := find(name)
+	return err == nil && (m.needs || h.Statistics && (name == "rome" || name == "r-rome"))
+}
+
+// Options configure [New].
+type Options struct {
+	Method     string
+	HParams    *HParams    // nil: those of [Defaults]
+	Separator  []int32     // in-context editing: what stands after every fact
+	Statistics *Statistics // for methods that need them
+	Seed       uint64      // of random starts (GRACE without Warm, LoRA)
+	Threads    int         // of float64 linear algebra; 0: all
+}
+
+// Editing is a model under edit. It must be used by one goroutine at a time, and nobody else may change the matrices that it edits.
+type Editing struct {
+	m       *lm.Model
+	method  method
+	hp      HParams
+	seed    uint64
+	sep     []int32
+	solver  linalg.Solver
+	cov     covariance
+	weights map[string]*weight
+	order   []string              // of the weights
+	cache   map[int]linalg.Matrix // AlphaEdit: keys of earlier edits, in rows, by block
+	null    map[int]linalg.Matrix // AlphaEdit: basis of the null space, by block
+	book    *Codebook
+	detach  func()
+	context []int32 // IKE: what stands before every prompt
+	steps   []Step
+}
+
+// New prepares a method for a model. Nothing changes yet.
+func New(m *lm.Model, o Options) (*Editing, error) {
+	method, err := find(o.Method)
+	if err != nil {
+		return nil, err
+	}
+	e := &Editing{m: m, method: method, seed: o.Seed, sep: o.Separator, solver: linalg.Solver{Threads: o.Threads}, weights: map[string]*weight{}, cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{}}
+	if o.HParams != nil {
+		e.hp = *o.HParams
+	} else if e.hp, err = Defaults(o.Method, m.Config()); err != nil {
+		return nil, err
+	}
+	if err := e.hp.Validate(m.Blocks()); err != nil {
+		return nil, err
+	}
+	if one := !method.batch || method.name == "emmet" || strings.HasPrefix(method.name, "ft") || method.name == "lora"; one && len(e.hp.Layers) != 1 {
+		return nil, fmt.Errorf("%w: layers: %s writes to one layer, not %d", ErrOptions, method.name, len(e.hp.Layers))
+	}
+	for _, b := range e.hp.Layers {
+		if _, err := linear(m, b, arch.Down); err != nil {
+			return nil, err
+		}
+	}
+	if NeedsStatistics(method.name, e.hp) && o.Statistics == nil {
+		return nil, fmt.Errorf("%w: %s needs the covariance of keys (HINT: give a text to collect it from)", ErrStatistics, method.name)
+	}
+	e.cov = covariance{stats: o.Statistics, solver: e.solver}
+	return e, nil
+}
+
+// HParams are the hyper-parameters in use.
+func (e *Editing) HParams() HParams { return e.hp }
+
+// Damped lists the covariances that had to be made positive definite.
+func (e *Editing) Damped() []Damping { return e.cov.damped }
+
+// Steps are the edits so far.
+func (e *Editing) Steps() []Step { return e.steps }
+
+// Model is what is edited.
+func (e *Editing) Model() *lm.Model { return e.m }
+
+// Codebook is what GRACE has learnt; nil for other methods.
+func (e *Editing) Codebook() *Codebook { return e.book }
+
+// Context is what in-context editing puts before every prompt; nil for other methods.
+func (e *Editing) Context() []int32 { return e.context }
+
+// change is what a method does to a model.
+type change struct {
+	deltas  []Delta
+	codes   []Code
+	context []int32
+	cache   map[int]linalg.Matrix
+	goals   []*goal     // of methods that search values
+	losses  [][]float64 // of those that train, by edit
+	lambda  map[int]float64
+	keys    map[int]linalg.Matrix // [n, in]: what the solve used, by block
+	resid   map[int]linalg.Matrix // [n, out]
+}
+
+// Step is one application of a method: an edit, or a batch of edits.
+type Step struct {
+	Method  string            `json:"method"`
+	Edits   []string          `json:"edits"` // what was edited, for people
+	Deltas  []Delta           `json:"deltas,omitempty"`
+	Codes   []Code            `json:"codes,omitempty"`
+	Context []int32           `json:"context,omitempty"`
+	State   map[string]string `json:"state,omitempty"` // SHA-256 of the stored bytes of every edited matrix afterwards
+	History [][]Loss          `json:"-"`
+	Losses  [][]float64       `json:"-"`
+	Failed  []int             `json:"-"` // requests of the batch that were left out, because their optimisation diverged
+}
+
+// Apply writes one batch of facts; methods that write one at a time refuse several. An optimisation that diverges leaves its request out, which
+// the step tells; where it was the only one, the error wraps [ErrDiverged]. After any error the model is as it was.
+func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*Step, error) {
+	if len(reqs) == 0 {
+		return nil, fmt.Errorf("%w: no edits", ErrOptions)
+	}
+	if len(reqs) > 1 && !e.method.batch {
+		return nil, fmt.Errorf("%w: %s writes one fact at a time, not %d", ErrOptions, e.method.name, len(reqs))
+	}
+	for i := range reqs {
+		if err := reqs[i].validate(e.m); err != nil {
+			return nil, fmt.Errorf("edit %d: %w", i, err)
+		}
+	}
+	c, err := e.method.apply(ctx, e, reqs)
+	for _, w := range e.weights {
+		w.back()
+	}
+	if err == nil {
+		err = e.finite(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.restore())
+	}
+	s := Step{Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Context: c.context, Losses: c.losses}
+	for i, g := range c.goals {
+		s.History = append(s.History, g.history)
+		if g.failed {
+			s.Failed = append(s.Failed, i)
+		}
+	}
+	if err := e.commit(&s); err != nil {
+		return nil, errors.Join(err, e.restore())
+	}
+	for b, k := range c.cache {
+		e.cache[b] = k
+	}
+	return &e.steps[len(e.steps)-1], nil
+}
+
+// finite refuses deltas that are not numbers.
+func (e *Editing) finite(c *change) error {
+	for i := range c.deltas {
+		d := &c.deltas[i]
+		for _, m := range []linalg.Matrix{d.Left, d.Right, d.Dense} {
+			if err := m.CheckFinite(); err != nil {
+				return fmt.Errorf("%w: tensor %q: %w", ErrDiverged, d.Linear, err)
+			}
+		}
+	}
+	return nil
+}
+
+// commit makes a step part of the model's history: every weight becomes the sum of what was stored and all deltas.
+func (e *Editing) commit(s *Step) error {
+	if err := e.replay(s); err != nil {
+		return err
+	}
+	for i := range s.Deltas {
+		d := &s.Deltas[i]
+		if err := e.weights[d.Linear].measure(d); err != nil {
+			return err
+		}
+	}
+	e.steps = append(e.steps, *s)
+	return nil
+}
+
+// replay applies a step and notes, or checks, what the matrices are afterwards.
+func (e *Editing) replay(s *Step) error {
+	state := map[string]string{}
+	for i := range s.Deltas {
+		d := &s.Deltas[i]
+		w, err := e.weight(d.Linear)
+		if err != nil {
+			return err
+		}
+		if err := w.add(d); err != nil {
+			return err
+		}
+	}
+	for _, name := range e.order {
+		if !slices.ContainsFunc(s.Deltas, func(d Delta) bool { return d.Linear == name }) {
+			continue
+		}
+		sum, err := e.weights[name].store(e.m)
+		if err != nil {
+			return err
+		}
+		state[name] = sum
+		if want, ok := s.State[name]; ok && want != sum {
+			return fmt.Errorf("%w: tensor %q is not what the journal says after %d steps", ErrJournal, name, len(e.steps)+1)
+		}
+	}
+	if s.State == nil && len(state) > 0 {
+		s.State = state
+	}
+	if len(s.Codes) > 0 {
+		if err := e.codes(s.Codes); err != nil {
+			return err
+		}
+	}
+	if s.Context != nil {
+		e.context = s.Context
+	}
+	return nil
+}
+
+// weight takes a matrix under care, or gives the one that is.
+func (e *Editing) weight(name string) (*weight, error) {
+	if w, ok := e.weights[name]; ok {
+		return w, nil
+	}
+	for b := range e.m.Blocks() {
+		for _, l := range e.m.Linears(b) {
+			if l.Name != name {
+				continue
+			}
+			w, err := open(e.m, l)
+			if err != nil {
+				return nil, err
+			}
+			e.weights[name], e.order = w, append(e.order, name)
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: the model has no tensor %.200q", ErrJournal, name)
+}
+
+// restore brings the model back to the last step.
+func (e *Editing) restore() error { return e.Undo(len(e.steps)) }
+
+// Undo goes back to the state after the first n steps, byte for byte.
+func (e *Editing) Undo(n int) error {
+	if n < 0 || n > len(e.steps) {
+		return fmt.Errorf("%w: cannot go back to step %d of %d", ErrOptions, n, len(e.steps))
+	}
+	kept := e.steps[:n:n]
+	changed := n < len(e.steps)
+	for _, name := range e.order {
+		if err := e.weights[name].reset(); err != nil {
+			return err
+		}
+		if _, err := e.weights[name].store(e.m); err != nil {
+			return err
+		}
+	}
+	e.context = nil
+	if e.book != nil {
+		e.book.codes = nil
+	}
+	if changed {
+		e.cache = map[int]linalg.Matrix{}
+	}
+	e.steps = nil
+	for i := range kept {
+		if err := e.replay(&kept[i]); err != nil {
+			return err
+		}
+		e.steps = append(e.steps, kept[i])
+	}
+	return nil
+}
+
+// Close detaches what GRACE put into the model. The weights stay edited.
+func (e *Editing) Close() {
+	if e.detach != nil {
+		e.detach()
+		e.detach = nil
+	}
+}
+
+// validate checks ids and positions.
+func (r *Encoded) validate(m *lm.Model) error {
+	if len(r.Prompts) == 0 || len(r.Lookup) != len(r.Prompts) || len(r.Target) == 0 {
+		return fmt.Errorf("%w: a request has prompts, a position in each, and a target", ErrTokens)
+	}
+	total := 0
+	for _, n := range r.Groups {
+		if n < 1 {
+			return fmt.Errorf("%w: an empty group of prompts", ErrTokens)
+		}
+		total += n
+	}
+	if total != len(r.Prompts) {
+		return fmt.Errorf("%w: groups of %d prompts, there are %d", ErrTokens, total, len(r.Prompts))
+	}
+	for i, p := range r.Prompts {
+		if r.Lookup[i] < 0 || r.Lookup[i] >= len(p) {
+			return fmt.Errorf("%w: prompt %d: position %d of %d", ErrTokens, i, r.Lookup[i], len(p))
+		}
+	}
+	if len(r.KL) > 0 && (r.KLLookup < 0 || r.KLLookup >= len(r.KL)) {
+		return fmt.Errorf("%w: position %d of %d in the sentence about the subject", ErrTokens, r.KLLookup, len(r.KL))
+	}
+	return nil
+}
+
+// bare is the prompt alone.
+func (r *Encoded) bare() []int32 { return r.Prompts[0] }

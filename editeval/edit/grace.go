@@ -1,0 +1,251 @@
+package edit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// Code is an entry of a codebook: where the input of the layer is within Eps of Key, its output is Value.
+type Code struct {
+	Index  int       `json:"index"`
+	Key    []float64 `json:"key"`
+	Value  []float64 `json:"value"`
+	Eps    float64   `json:"eps"`
+	Label  []int32   `json:"label"`            // the target that the value was trained for
+	Action string    `json:"action,omitempty"` // new, same, expand or split: what the edit that wrote it did
+}
+
+// Codebook is what GRACE (arXiv 2211.11031) learns, attached to one down-projection. It implements [lm.Delta].
+type Codebook struct {
+	Linear string
+
+	codes []Code
+	rows  rows
+	at    []int // rows of the next passes that are asked about; nil: every row
+}
+
+// Codes are the entries.
+func (b *Codebook) Codes() []Code { return b.codes }
+
+// At names the rows of the following passes at which the codebook may answer: the last tokens of prompts, as in the publication. nil
+// lets it answer at every token.
+func (b *Codebook) At(rows []int) { b.at = rows }
+
+// Forward implements [lm.Delta].
+func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
+	if len(b.codes) == 0 {
+		return nil
+	}
+	at := b.at
+	if at == nil {
+		for i := range x.Rows {
+			at = append(at, i)
+		}
+	}
+	for _, i := range at {
+		if i >= x.Rows {
+			continue
+		}
+		key, err := b.rows.get(x, i)
+		if err != nil {
+			return err
+		}
+		if n, d := b.nearest(key); d <= b.codes[n].Eps {
+			if err := b.rows.put(y, i, b.codes[n].Value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Backward implements [lm.Delta]; a codebook is not differentiated.
+func (b *Codebook) Backward(lm.Linear, kernels.Mat, kernels.Mat, kernels.Mat) error { return nil }
+
+// Parameters implements [lm.Delta].
+func (b *Codebook) Parameters() []lm.Parameter { return nil }
+
+// nearest is the entry with the nearest key, of equal ones the first, and its distance.
+func (b *Codebook) nearest(key []float64) (int, float64) {
+	best, d := 0, math.Inf(1)
+	for i, c := range b.codes {
+		if n := distance(c.Key, key); n < d {
+			best, d = i, n
+		}
+	}
+	return best, d
+}
+
+// codes writes entries of a step into the codebook, which is attached at the first.
+func (e *Editing) codes(list []Code) error {
+	if e.book == nil {
+		l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+		if err != nil {
+			return err
+		}
+		book := &Codebook{Linear: l.Name, rows: rows{e.m.Device()}}
+		if e.detach, err = e.m.Attach(book, l.Name); err != nil {
+			return err
+		}
+		e.book = book
+	}
+	l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.Index < 0 || c.Index > len(e.book.codes) || len(c.Key) != l.In || len(c.Value) != l.Out || !finite(c.Key) || !finite(c.Value) {
+			return fmt.Errorf("%w: entry %d of the codebook does not fit", ErrJournal, c.Index)
+		}
+		if c.Index == len(e.book.codes) {
+			e.book.codes = append(e.book.codes, c)
+		} else {
+			e.book.codes[c.Index] = c
+		}
+	}
+	return nil
+}
+
+// grace adds an entry to the codebook, or changes one (EasyEdit: models/grace; labels are compared in the order of the keys): far
+// from all keys a new one; near one with the same target its radius grows; near one with another target the two share the distance.
+func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
+	r := &reqs[0]
+	p := r.bare()
+	if e.book != nil {
+		e.book.At([]int{len(p) - 1})
+		defer e.book.At(nil)
+	}
+	s, err := look(ctx, e.m, []place{{p, len(p) - 1}}, e.hp.Layers)
+	if err != nil {
+		return nil, err
+	}
+	key, out := row(s.keys[e.hp.Layers[0]], 0), row(s.values[e.hp.Layers[0]], 0)
+	entries := e.enter(r, key, out)
+	at := &entries[len(entries)-1]
+	history, err := e.train(ctx, r, at)
+	if err != nil {
+		return nil, err
+	}
+	return &change{codes: entries, losses: [][]float64{history}}, nil
+}
+
+// enter decides what happens to the codebook. The last entry is the one to train.
+func (e *Editing) enter(r *Encoded, key, out []float64) []Code {
+	fresh := Code{Key: key, Value: e.start(out), Eps: e.hp.Eps, Label: r.Target, Action: "new"}
+	if e.book == nil || len(e.book.codes) == 0 {
+		return []Code{fresh}
+	}
+	fresh.Index = len(e.book.codes)
+	j, d := e.book.nearest(key)
+	near := e.book.codes[j]
+	near.Value = slices.Clone(near.Value)
+	switch {
+	case d > e.hp.Eps+near.Eps:
+		return []Code{fresh}
+	case slices.Equal(near.Label, r.Target):
+		near.Action = "same"
+		if d > near.Eps {
+			near.Eps, near.Action = d, "expand"
+		}
+		return []Code{near}
+	}
+	near.Eps, near.Action = d/2-1e-5, "split"
+	fresh.Eps, fresh.Action = d/2, "split"
+	return []Code{near, fresh}
+}
+
+// start is a value before training.
+func (e *Editing) start(out []float64) []float64 {
+	if e.hp.Warm {
+		return slices.Clone(out)
+	}
+	draw := rand.New(rand.NewPCG(e.seed, uint64(len(e.steps))))
+	v := make([]float64, len(out))
+	for i := range v {
+		v[i] = draw.Float64()
+	}
+	return v
+}
+
+// train improves an entry's value for the target, where the value stands at the last token of the prompt.
+func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, error) {
+	l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+	if err != nil {
+		return nil, err
+	}
+	var grad []float64
+	t := &tap{
+		rows: rows{e.m.Device()}, at: []int{len(r.bare()) - 1}, none: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
+		see:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return minus(c.Value, y) },
+		grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
+	}
+	undo, err := e.m.Attach(t, l.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer undo()
+	var history []float64
+	a := adam{lr: e.hp.LearningRate}
+	for range e.hp.Steps {
+		loss, err := e.answer(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if !finite(grad) || !finite([]float64{loss}) {
+			return nil, fmt.Errorf("%w: loss %g", ErrDiverged, loss)
+		}
+		history = append(history, loss)
+		a.step(c.Value, grad)
+	}
+	return history, nil
+}
+
+// answer runs the target behind the prompt and returns its mean loss; gradients go to attached deltas.
+func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
+	p := r.bare()
+	ids := append(slices.Clone(p), r.Target...)
+	labels := ignored(len(ids))
+	copy(labels[len(p):], r.Target)
+	res, err := e.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
+		Labels: [][]int32{labels}, Keep: e.hp.keep(), Hooks: &lm.Hooks{},
+		WantHidden: func(int) bool { return false }, Want: func(string) bool { return false },
+	})
+	if err != nil {
+		if errors.Is(err, lm.ErrNonFinite) {
+			return 0, fmt.Errorf("%w: %w", ErrDiverged, err)
+		}
+		return 0, err
+	}
+	return res.Loss, nil
+}
+
+// inContext puts facts before every prompt instead of writing them anywhere (after IKE, arXiv 2305.12740, without its demonstrations).
+func inContext(_ context.Context, e *Editing, reqs []Encoded) (*change, error) {
+	text := slices.Clone(e.context)
+	for i := range reqs {
+		text = append(text, reqs[i].after(e.m.Config().BOS, len(text) > 0)...)
+		text = append(append(text, reqs[i].Target...), e.sep...)
+	}
+	if limit := e.m.Config().MaxPositions; limit > 0 && len(text) > limit*3/4 {
+		return nil, fmt.Errorf("%w: %d tokens of facts before every prompt, the model has %d positions", ErrOptions, len(text), limit)
+	}
+	return &change{context: text}, nil
+}
+
+// after is the prompt alone, without the start token where something stands before it.
+func (r *Encoded) after(bos int32, more bool) []int32 { return follow(r.bare(), bos, more) }
+
+func follow(ids []int32, bos int32, more bool) []int32 {
+	if more && len(ids) > 0 && ids[0] == bos {
+		return ids[1:]
+	}
+	return ids
+}

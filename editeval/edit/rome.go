@@ -1,0 +1,97 @@
+package edit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// places are all prompts of some requests at the subject's last token, one request after another.
+func places(reqs []Encoded) []place {
+	var out []place
+	for _, r := range reqs {
+		for i, p := range r.Prompts {
+			out = append(out, place{p[:r.Lookup[i]+1], r.Lookup[i]})
+		}
+	}
+	return out
+}
+
+// searched runs the search for values and tells which requests are left.
+func searched(goals []*goal, reqs []Encoded) ([]*goal, []Encoded, error) {
+	var ok []*goal
+	var left []Encoded
+	for i, g := range goals {
+		if !g.failed {
+			ok, left = append(ok, g), append(left, reqs[i])
+		}
+	}
+	if len(ok) == 0 {
+		return nil, nil, fmt.Errorf("%w: no value for the target was found", ErrDiverged)
+	}
+	return ok, left, nil
+}
+
+// rome writes one fact as a rank-one change (ROME: rome_main.py, compute_u.py, compute_v.py; R-ROME: arXiv 2403.07175): u = C⁻¹k̄/‖·‖,
+// r = (v* - o0)/(k0·u), W + r·uᵀ. R-ROME takes the same key in both places: the mean one, or the bare one.
+func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
+	block := e.hp.Layers[0]
+	l, err := linear(e.m, block, arch.Down)
+	if err != nil {
+		return nil, err
+	}
+	s, err := look(ctx, e.m, places(reqs), []int{block})
+	if err != nil {
+		return nil, err
+	}
+	goals, err := descent{hp: &e.hp, sites: []site{{l.Name, block}}}.optimise(ctx, e.m, reqs)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := searched(goals, reqs); err != nil {
+		return nil, err
+	}
+	keys, values := s.keys[block], s.values[block]
+	bare, out := row(keys, 0), row(values, 0)
+	mean := groupMean(vectors(keys, 0, keys.Rows), []int{keys.Rows})
+	query := bare
+	if e.method.name == "r-rome" && !e.hp.BareKey {
+		query, out = mean, groupMean(vectors(values, 0, values.Rows), []int{values.Rows})
+	}
+	if e.method.name == "r-rome" && e.hp.BareKey {
+		mean = bare
+	}
+	u, err := e.direction(block, mean)
+	if err != nil {
+		return nil, err
+	}
+	d := dot(query, u)
+	if math.Abs(d) < 1e-12*norm(query) {
+		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
+	}
+	r := scaled(1/d, minus(plus(goals[0].v0[0], 1, goals[0].d[0]), out))
+	return &change{deltas: []Delta{{Linear: l.Name, Left: column(r), Right: column(u)}}, goals: goals}, nil
+}
+
+// direction is C⁻¹·k, or k, of length 1.
+func (e *Editing) direction(block int, k []float64) ([]float64, error) {
+	u := append([]float64(nil), k...)
+	if e.hp.Statistics {
+		x, err := e.cov.solve(block, linalg.Of(u, 1, len(u)))
+		if err != nil {
+			return nil, err
+		}
+		u = x.Row(0)
+	}
+	n := norm(u)
+	if n == 0 {
+		return nil, fmt.Errorf("%w: the key is zero", ErrStatistics)
+	}
+	return scaled(1/n, u), nil
+}
+
+// column views a vector as a matrix with one column.
+func column(v []float64) linalg.Matrix { return linalg.Of(v, len(v), 1) }

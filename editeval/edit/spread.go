@@ -1,0 +1,303 @@
+package edit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// absorbed is the share of an edit that an automatic weight of the covariance lets through.
+const absorbed = 0.95
+
+// spread writes a batch of facts into several layers, from the lowest to the highest, on the progressively edited model (MEMIT:
+// memit_main.py; PMET: arXiv 2308.08742; EMMET: arXiv 2403.14236; AlphaEdit: arXiv 2410.02355). Each layer takes an equal share of what
+// is left (PMET: the root of it) of the way to the values.
+func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
+	top := e.hp.Layers[len(e.hp.Layers)-1]
+	d := descent{hp: &e.hp, sites: []site{{block: top}}}
+	if e.method.name == "pmet" {
+		var err error
+		if d, err = e.twoSites(top); err != nil {
+			return nil, err
+		}
+	}
+	goals, err := d.optimise(ctx, e.m, reqs)
+	if err != nil {
+		return nil, err
+	}
+	ok, left, err := searched(goals, reqs)
+	if err != nil {
+		return nil, err
+	}
+	c := &change{goals: goals, cache: map[int]linalg.Matrix{}, keys: map[int]linalg.Matrix{}, resid: map[int]linalg.Matrix{}}
+	for i, block := range e.hp.Layers {
+		if err := e.layer(ctx, c, i, block, ok, left); err != nil {
+			return nil, err
+		}
+	}
+	if e.method.name == "alphaedit" {
+		err = e.remember(ctx, c, left)
+	}
+	return c, err
+}
+
+// twoSites are those of PMET: what attention and what the MLP add.
+func (e *Editing) twoSites(top int) (descent, error) {
+	o, err := linear(e.m, top, arch.O)
+	if err != nil {
+		return descent{}, err
+	}
+	down, err := linear(e.m, top, arch.Down)
+	if err != nil {
+		return descent{}, err
+	}
+	return descent{hp: &e.hp, sites: []site{{down.Name, top}, {o.Name, top}}, pmet: true}, nil
+}
+
+// layer writes one layer's share.
+func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*goal, reqs []Encoded) error {
+	top := e.hp.Layers[len(e.hp.Layers)-1]
+	l, err := linear(e.m, block, arch.Down)
+	if err != nil {
+		return err
+	}
+	s, err := look(ctx, e.m, places(reqs), []int{block, top})
+	if err != nil {
+		return err
+	}
+	now := s.stream[top]
+	if e.method.name == "pmet" {
+		now = s.values[top]
+	}
+	share := 1 / float64(len(e.hp.Layers)-i)
+	if e.method.name == "pmet" {
+		share = math.Sqrt(share)
+	}
+	keys, resid := linalg.New(len(reqs), l.In), linalg.New(len(reqs), now.Cols)
+	for n, at := 0, 0; n < len(reqs); n++ {
+		size := len(reqs[n].Prompts)
+		copy(keys.Row(n), groupMean(vectors(s.keys[block], at, at+size), reqs[n].Groups))
+		z := plus(goals[n].v0[0], 1, goals[n].d[0])
+		copy(resid.Row(n), scaled(share, minus(z, now.Row(at))))
+		at += size
+	}
+	right, err := e.shares(block, keys)
+	if err != nil {
+		return err
+	}
+	d := Delta{Linear: l.Name, Left: resid.T(), Right: right.T()}
+	if err := (&change{deltas: []Delta{d}}).write(e); err != nil {
+		return err
+	}
+	c.deltas = append(c.deltas, d)
+	c.keys[block], c.resid[block] = keys, resid
+	return nil
+}
+
+// write gives the model the deltas of a change, for as long as the method works.
+func (c *change) write(e *Editing) error {
+	if err := e.finite(c); err != nil {
+		return err
+	}
+	for i := range c.deltas {
+		w, err := e.weight(c.deltas[i].Linear)
+		if err != nil {
+			return err
+		}
+		w.hold()
+		if err := w.add(&c.deltas[i]); err != nil {
+			return err
+		}
+		if _, err := w.store(e.m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shares are the rows A with ΔW = Σ residual·Aᵀ for keys in rows.
+func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
+	switch e.method.name {
+	case "emmet":
+		return e.equality(block, keys)
+	case "alphaedit":
+		return e.projected(block, keys)
+	}
+	x, err := e.cov.solve(block, keys)
+	if err != nil {
+		return x, err
+	}
+	g := e.gram(keys, x)
+	lambda := e.hp.Lambda
+	if lambda == 0 {
+		for i := range g.Rows {
+			lambda += g.At(i, i) / float64(g.Rows)
+		}
+		lambda *= (1 - absorbed) / absorbed
+	}
+	return e.inner(g, lambda, x)
+}
+
+// gram is a·bᵀ.
+func (e *Editing) gram(a, b linalg.Matrix) linalg.Matrix {
+	g := linalg.New(a.Rows, b.Rows)
+	e.solver.Mul(g, a, b, linalg.Product{TransB: true})
+	return g
+}
+
+// inner is (g + ridge·I)⁻¹·x for a symmetric g: with x = C⁻¹K in rows and g = KᵀC⁻¹K this is (ridge·C + K·Kᵀ)⁻¹·K by Woodbury's identity,
+// a solve as small as the batch.
+func (e *Editing) inner(g linalg.Matrix, ridge float64, x linalg.Matrix) (linalg.Matrix, error) {
+	s := g.Clone()
+	for i := range s.Rows {
+		for j := range i {
+			mean := (s.At(i, j) + s.At(j, i)) / 2
+			s.Set(i, j, mean)
+			s.Set(j, i, mean)
+		}
+		s.Set(i, i, s.At(i, i)+ridge)
+	}
+	if err := e.solver.Cholesky(s, false); err != nil {
+		return x, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
+	}
+	x = x.Clone()
+	if err := e.solver.CholeskySolve(s, x, false); err != nil {
+		return x, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
+	}
+	return x, nil
+}
+
+// equality is EMMET's K'(K'ᵀA⁻¹K + λI)⁻¹ with A = weight·C + norm_lambda·I.
+func (e *Editing) equality(block int, keys linalg.Matrix) (linalg.Matrix, error) {
+	m, err := e.cov.moments(block, keys.Cols)
+	if err != nil {
+		return m, err
+	}
+	a := m.Clone()
+	a.Scale(e.hp.Weight)
+	for i := range a.Rows {
+		a.Set(i, i, a.At(i, i)+e.hp.NormLambda)
+	}
+	if err := e.solver.Cholesky(a, false); err != nil {
+		return a, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
+	}
+	x := keys.T()
+	if err := e.solver.CholeskySolve(a, x, false); err != nil {
+		return x, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
+	}
+	x = x.T()
+	return e.inner(e.gram(keys, x), e.hp.EmmetLambda, x)
+}
+
+// projected is AlphaEdit's (P(K·Kᵀ + Kp·Kpᵀ) + L2·I)⁻¹·P·K = P·G·(L2·I + Gᵀ·P·G)⁻¹, the columns of K, with G = [K Kp].
+func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error) {
+	basis, err := e.nullSpace(block, keys.Cols)
+	if err != nil {
+		return basis, err
+	}
+	all := stack(keys, e.cache[block])
+	low := linalg.New(all.Rows, basis.Cols)
+	e.solver.Mul(low, all, basis, linalg.Product{}) // coordinates in the null space
+	g := e.gram(low, low)
+	for i := range g.Rows {
+		g.Set(i, i, g.At(i, i)+e.hp.L2)
+	}
+	if err := e.solver.Cholesky(g, false); err != nil {
+		return g, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
+	}
+	pick := linalg.New(all.Rows, keys.Rows) // the first columns of the inverse
+	for i := range keys.Rows {
+		pick.Set(i, i, 1)
+	}
+	if err := e.solver.CholeskySolve(g, pick, false); err != nil {
+		return pick, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
+	}
+	part := linalg.New(keys.Rows, basis.Cols)
+	e.solver.Mul(part, pick, low, linalg.Product{TransA: true})
+	out := linalg.New(keys.Rows, keys.Cols)
+	e.solver.Mul(out, part, basis, linalg.Product{TransB: true})
+	return out, nil
+}
+
+// stack puts the rows of b under those of a.
+func stack(a, b linalg.Matrix) linalg.Matrix {
+	out := linalg.New(a.Rows+b.Rows, max(a.Cols, b.Cols))
+	for i := range a.Rows {
+		copy(out.Row(i), a.Row(i))
+	}
+	for i := range b.Rows {
+		copy(out.Row(a.Rows+i), b.Row(i))
+	}
+	return out
+}
+
+// spent is the share of the trace of C that an automatic null space may hold.
+const spent = 0.05
+
+// nullSpace is a basis, in columns, of the directions in which C is small: eigenvalues below the threshold.
+func (e *Editing) nullSpace(block, in int) (linalg.Matrix, error) {
+	if b, ok := e.null[block]; ok {
+		return b, nil
+	}
+	m, err := e.cov.moments(block, in)
+	if err != nil {
+		return m, err
+	}
+	values, v, err := e.solver.SymEigen(m)
+	if err != nil {
+		return m, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
+	}
+	n := e.nullDim(block, values)
+	if n == 0 || n == in {
+		return m, fmt.Errorf("%w: layer %d: null_threshold puts %d of %d directions into the null space (eigenvalues %g to %g)", ErrOptions, block, n, in, values[0], values[in-1])
+	}
+	e.null[block] = v.Sub(0, in, 0, n).Clone()
+	return e.null[block], nil
+}
+
+// nullDim counts the ascending eigenvalues that belong to the null space.
+func (e *Editing) nullDim(block int, values []float64) int {
+	total, sum, n := 0.0, 0.0, 0
+	for _, v := range values {
+		total += max(v, 0)
+	}
+	threshold := math.Inf(1)
+	switch t := e.hp.NullThreshold; {
+	case len(t) == 1:
+		threshold, total = t[0], math.Inf(1)
+	case len(t) > 1:
+		for i, b := range e.hp.Layers {
+			if b == block {
+				threshold, total = t[i], math.Inf(1)
+			}
+		}
+	}
+	for _, v := range values {
+		sum += max(v, 0)
+		if v >= threshold || sum > spent*total {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// remember keeps the keys of a batch, as the edited model has them, so that later batches leave them alone.
+func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error {
+	s, err := look(ctx, e.m, places(reqs), e.hp.Layers)
+	if err != nil {
+		return err
+	}
+	for _, block := range e.hp.Layers {
+		keys := linalg.New(len(reqs), s.keys[block].Cols)
+		for n, at := 0, 0; n < len(reqs); n++ {
+			copy(keys.Row(n), groupMean(vectors(s.keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
+			at += len(reqs[n].Prompts)
+		}
+		c.cache[block] = stack(e.cache[block], keys)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package edit
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+)
+
+// Delta is the change of one matrix, W ← W + Left·Rightᵀ or W ← W + Dense.
+type Delta struct {
+	Linear string        `json:"linear"`
+	Left   linalg.Matrix `json:"-"` // [out, n]
+	Right  linalg.Matrix `json:"-"` // [in, n]
+	Dense  linalg.Matrix `json:"-"` // [out, in]; empty for factors
+	Norms  Norms         `json:"norms"`
+}
+
+// Norms measure a delta against the matrix it changes.
+type Norms struct {
+	Frobenius float64 `json:"frobenius"`
+	Relative  float64 `json:"relative"` // ‖ΔW‖/‖W‖, W as stored before any edit
+	Spectral  float64 `json:"spectral"`
+	Rank      float64 `json:"effective_rank"` // exponential of the entropy of the singular values
+}
+
+// Matrix is the delta written out, [out, in].
+func (d *Delta) Matrix() linalg.Matrix {
+	if d.Dense.Rows > 0 {
+		return d.Dense
+	}
+	m := linalg.New(d.Left.Rows, d.Right.Rows)
+	linalg.Solver{}.Mul(m, d.Left, d.Right, linalg.Product{TransB: true})
+	return m
+}
+
+// weight is a matrix that is edited: what is stored, and the exact sum of that and all deltas, of which the model has the rounded values.
+type weight struct {
+	linear lm.Linear
+	dtype  kernels.DType
+	base   []byte        // as stored
+	sum    linalg.Matrix // [out, in]
+	held   linalg.Matrix // the sum before a method began to try things; empty: none does
+	norm   float64       // of the base
+}
+
+// hold keeps the sum for back.
+func (w *weight) hold() {
+	if w.held.Rows == 0 {
+		w.held = w.sum.Clone()
+	}
+}
+
+// back makes the sum what it was at hold.
+func (w *weight) back() {
+	if w.held.Rows > 0 {
+		w.sum, w.held = w.held, linalg.Matrix{}
+	}
+}
+
+// open takes a matrix under care.
+func open(m *lm.Model, l lm.Linear) (*weight, error) {
+	p, err := m.MutableParam(l.Name)
+	if err != nil {
+		return nil, err
+	}
+	w := &weight{linear: l, dtype: p.DType()}
+	w.base = make([]byte, p.Len()*width(w.dtype))
+	if err := m.Device().Download(w.base, p.Buf, p.Off); err != nil {
+		return nil, err
+	}
+	if err := w.reset(); err != nil {
+		return nil, err
+	}
+	w.norm = w.sum.Norm()
+	return w, nil
+}
+
+// width is the size of an element.
+func width(d kernels.DType) int {
+	if d == kernels.F32 {
+		return 4
+	}
+	return 2
+}
+
+// reset sets the sum to what is stored.
+func (w *weight) reset() error {
+	n := w.linear.Out * w.linear.In
+	buf, err := kernels.Wrap(w.dtype, w.base)
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", w.linear.Name, err)
+	}
+	if buf.Len != n {
+		return fmt.Errorf("%w: tensor %q has %d elements, not %d", ErrJournal, w.linear.Name, buf.Len, n)
+	}
+	if w.linear.Transposed {
+		w.sum = linalg.FromMat(kernels.MatOf(buf, w.linear.In, w.linear.Out)).T()
+	} else {
+		w.sum = linalg.FromMat(kernels.MatOf(buf, w.linear.Out, w.linear.In))
+	}
+	return nil
+}
+
+// add adds a delta to the sum, in an order that does not depend on the machine.
+func (w *weight) add(d *Delta) error {
+	in, out := w.linear.In, w.linear.Out
+	dense := d.Dense.Rows > 0
+	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) || !dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
+		return fmt.Errorf("%w: the delta of tensor %q has another shape", ErrJournal, w.linear.Name)
+	}
+	parallel(out, func(i int) {
+		row := w.sum.Row(i)
+		if dense {
+			for j, v := range d.Dense.Row(i) {
+				row[j] += v
+			}
+			return
+		}
+		left := d.Left.Row(i)
+		for j := range row {
+			s := 0.0
+			for k, v := range d.Right.Row(j) {
+				s += float64(left[k] * v)
+			}
+			row[j] += s
+		}
+	})
+	return nil
+}
+
+// bytes is the sum rounded to the stored type, in the stored layout: to float32 first, then to the nearest even of 16 bits.
+func (w *weight) bytes() []byte {
+	sum := w.sum
+	if w.linear.Transposed {
+		sum = sum.T()
+	}
+	out := make([]byte, 0, len(w.base))
+	for i := range sum.Rows {
+		for _, v := range sum.Row(i) {
+			f := float32(v)
+			switch w.dtype {
+			case kernels.BF16:
+				out = binary.LittleEndian.AppendUint16(out, kernels.ToBF16(f))
+			case kernels.F16:
+				out = binary.LittleEndian.AppendUint16(out, kernels.ToF16(f))
+			default:
+				out = binary.LittleEndian.AppendUint32(out, math.Float32bits(f))
+			}
+		}
+	}
+	return out
+}
+
+// store gives the model the present values and returns their hash.
+func (w *weight) store(m *lm.Model) (string, error) {
+	p, err := m.MutableParam(w.linear.Name)
+	if err != nil {
+		return "", err
+	}
+	data := w.bytes()
+	if err := m.Device().Upload(p.Buf, p.Off, data); err != nil {
+		return "", err
+	}
+	p.Buf.Changed()
+	return hash(data), nil
+}
+
+func hash(data []byte) string {
+	h := sha256.Sum256(data)
+	return hex.EncodeToString(h[:])
+}
+
+// measure fills in a delta's norms.
+func (w *weight) measure(d *Delta) error {
+	values, err := d.singular()
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", w.linear.Name, err)
+	}
+	s := 0.0
+	for _, v := range values {
+		s += v * v
+	}
+	d.Norms = Norms{Frobenius: math.Sqrt(s), Relative: math.Sqrt(s) / w.norm, Rank: linalg.EffectiveRank(values)}
+	if len(values) > 0 {
+		d.Norms.Spectral = values[0]
+	}
+	return nil
+}
+
+// singular are the singular values of a delta; those of factors come from their triangular parts.
+func (d *Delta) singular() ([]float64, error) {
+	var s linalg.Solver
+	if d.Dense.Rows > 0 {
+		return s.SingularValues(d.Dense)
+	}
+	_, a, err := s.QR(d.Left)
+	if err != nil {
+		return nil, err
+	}
+	_, b, err := s.QR(d.Right)
+	if err != nil {
+		return nil, err
+	}
+	core := linalg.New(a.Rows, b.Rows)
+	s.Mul(core, a, b, linalg.Product{TransB: true})
+	return s.SingularValues(core)
+}
