@@ -12,7 +12,7 @@ func BenchmarkPlan(b *testing.B) {
 		}
 		for c := range 4 {
 			one := append(ids[:len(ids):len(ids)], int32(c))
-			jobs = append(jobs, job{Sequence{IDs: one, Target: make([]int32, 2)}, len(jobs)})
+			jobs = append(jobs, job{Sequence: Sequence{IDs: one, Target: make([]int32, 2)}, index: len(jobs)})
 		}
 	}
 	for b.Loop() {

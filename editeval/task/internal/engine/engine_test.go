@@ -124,10 +124,15 @@ func TestPlan(t *testing.T) {
 		jobs := make([]job, len(seqs))
 		for i, ids := range seqs {
 			n := rapid.IntRange(1, len(ids)).Draw(t, "scored")
-			jobs[i] = job{Sequence{IDs: ids, Target: make([]int32, n)}, i}
+			jobs[i] = job{Sequence: Sequence{IDs: ids, Target: make([]int32, n)}, index: i}
 		}
 		seen := make([]bool, len(seqs))
+		gone := rapid.SliceOfN(rapid.Bool(), len(seqs), len(seqs)).Draw(t, "known")
+		copy(seen, gone)
 		for _, b := range plan(slices.Clone(jobs), budget, share) {
+			if b = missing(b, func(i int) bool { return gone[i] }); len(b.jobs) == 0 {
+				continue
+			}
 			tr := grow(b, share)
 			paths := paths(tr, b.jobs[0].IDs[:b.shared])
 			for i, j := range b.jobs {

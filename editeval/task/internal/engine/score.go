@@ -48,7 +48,7 @@ func (e *Engine) shares() bool {
 func (e *Engine) Likelihoods(ctx context.Context, seqs []Sequence, known func(i int) bool, flush func(i []int, s []Score) error) error {
 	jobs := make([]job, len(seqs))
 	for i, s := range seqs {
-		jobs[i] = job{s, i}
+		jobs[i] = job{Sequence: s, index: i}
 	}
 	share := e.shares()
 	s, err := e.Model.NewSession(lm.SessionOptions{KeepAll: true})
@@ -82,8 +82,11 @@ func (e *Engine) Likelihoods(ctx context.Context, seqs []Sequence, known func(i 
 // missing leaves out what is known.
 func missing(b batch, known func(i int) bool) batch {
 	var kept []job
+	lcp := math.MaxInt // with the job that was kept last
 	for _, j := range b.jobs {
+		lcp = min(lcp, j.lcp)
 		if !known(j.index) {
+			j.lcp, lcp = lcp, math.MaxInt
 			kept = append(kept, j)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 type job struct {
 	Sequence
 	index int
+	lcp   int // tokens that it begins with as the job before it in the plan does
 }
 
 // start is the first position that is scored.
@@ -39,6 +40,9 @@ const minShared = 32
 // shared inside of a pass counted once. The plan depends on the sequences and the budget alone.
 func plan(jobs []job, budget int, share bool) []batch {
 	slices.SortStableFunc(jobs, func(a, b job) int { return slices.Compare(a.IDs, b.IDs) })
+	for i := 1; i < len(jobs); i++ {
+		jobs[i].lcp = common(jobs[i-1].IDs, jobs[i].IDs)
+	}
 	var out []batch
 	for len(jobs) > 0 {
 		n, shared := fill(jobs, budget, share)
@@ -55,7 +59,7 @@ func settle(list []batch) {
 	for i := range list {
 		b, after := &list[i], 0
 		if i+1 < len(list) {
-			after = common(b.jobs[len(b.jobs)-1].IDs, list[i+1].jobs[0].IDs)
+			after = list[i+1].jobs[0].lcp
 		}
 		b.shared = rooted(min(b.shared, max(before, after)))
 		before = after
@@ -70,7 +74,7 @@ func fill(jobs []job, budget int, share bool) (n, shared int) {
 		next := &jobs[n]
 		lcp := 0
 		if share {
-			lcp = common(jobs[n-1].IDs, next.IDs)
+			lcp = next.lcp
 		}
 		root := min(shared, lcp, next.start())
 		total := tokens + len(next.IDs) - lcp
@@ -122,7 +126,7 @@ type link struct{ branch, depth int }
 func (t *tree) add(jobs []job, first int, chain []link, depth int) {
 	end := len(jobs[0].IDs)
 	for i := 1; i < len(jobs); i++ {
-		end = min(end, common(jobs[i-1].IDs, jobs[i].IDs))
+		end = min(end, jobs[i].lcp)
 	}
 	if end > depth {
 		parent := -1
@@ -141,7 +145,7 @@ func (t *tree) add(jobs []job, first int, chain []link, depth int) {
 			continue
 		}
 		k := i + 1
-		for k < len(jobs) && common(jobs[i].IDs, jobs[k].IDs) > end {
+		for k < len(jobs) && jobs[k].lcp > end {
 			k++
 		}
 		t.add(jobs[i:k], first+i, chain, end)
