@@ -120,7 +120,7 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	r := &reqs[0]
 	p := r.bare()
 	if e.book != nil {
-		e.book.At([]int{len(p) - 1})
+		e.book.At([]int{}) // values start at the layer's own output
 		defer e.book.At(nil)
 	}
 	s, err := look(ctx, e.m, []place{{p, len(p) - 1}}, e.hp.Layers)

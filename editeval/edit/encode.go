@@ -1,0 +1,98 @@
+package edit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Encoder turns records into token ids.
+type Encoder struct {
+	Tokenizer *tokenizer.Tokenizer
+	NoSpecial bool // leave out the tokens that the tokenizer adds by itself, such as a start token
+	Templates [][]string
+}
+
+func (x *Encoder) encode(text string) ([]int32, error) {
+	return x.Tokenizer.Encode(text, tokenizer.EncodeOptions{NoSpecial: x.NoSpecial})
+}
+
+// Prompt is the tokens of a prompt.
+func (x *Encoder) Prompt(text string) ([]int32, error) {
+	ids, err := x.encode(strings.TrimRight(text, " "))
+	if err == nil && len(ids) == 0 {
+		err = fmt.Errorf("%w: %.60q has none", ErrTokens, text)
+	}
+	return ids, err
+}
+
+// Answer is the tokens that a prompt followed by a space and an answer has more than the prompt.
+func (x *Encoder) Answer(prompt, answer string) ([]int32, error) {
+	prompt = strings.TrimRight(prompt, " ")
+	head, err := x.encode(prompt)
+	if err != nil {
+		return nil, err
+	}
+	all, err := x.encode(prompt + " " + strings.TrimLeft(answer, " "))
+	if err != nil {
+		return nil, err
+	}
+	if len(all) <= len(head) || !slices.Equal(all[:len(head)], head) {
+		return nil, fmt.Errorf("%w: %.60q begins with other tokens once %.60q follows", ErrTokens, prompt, answer)
+	}
+	return all[len(head):], nil
+}
+
+// last is the tokens of a text and the position of the last one that touches the subject, which ends at byte end.
+func (x *Encoder) last(text string, start, end int) ([]int32, int, error) {
+	ids, spans, err := x.Tokenizer.EncodeOffsets(text, tokenizer.EncodeOptions{NoSpecial: x.NoSpecial})
+	if err != nil {
+		return nil, 0, err
+	}
+	at := -1
+	for i, s := range spans {
+		if s.Start < end && s.End > start && s.End > s.Start {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil, 0, fmt.Errorf("%w: no token of %.60q touches its subject", ErrTokens, text)
+	}
+	return ids, at, nil
+}
+
+// Record encodes a request.
+func (x *Encoder) Record(r *Record) (Encoded, error) {
+	var e Encoded
+	prompt := strings.TrimRight(r.Prompt, " ")
+	at := strings.Index(prompt, "{}")
+	if at < 0 {
+		return e, fmt.Errorf("record %s: %w: %.100q has no {}", r.ID, ErrSubject, prompt)
+	}
+	full := prompt[:at] + r.Subject + prompt[at+2:]
+	var err error
+	if e.Target, err = x.Answer(full, r.New); err != nil {
+		return e, fmt.Errorf("record %s: %w", r.ID, err)
+	}
+	for _, group := range x.Templates {
+		e.Groups = append(e.Groups, len(group))
+		for _, t := range group {
+			head, tail, _ := strings.Cut(t, "{}")
+			start := len(head) + at
+			ids, k, err := x.last(head+full+tail, start, start+len(r.Subject))
+			if err != nil {
+				return e, fmt.Errorf("record %s: %w", r.ID, err)
+			}
+			e.Prompts, e.Lookup = append(e.Prompts, ids), append(e.Lookup, k)
+		}
+	}
+	if e.KL, e.KLLookup, err = x.last(r.Subject+" is a", 0, len(r.Subject)); err != nil {
+		return e, fmt.Errorf("record %s: %w", r.ID, err)
+	}
+	return e, nil
+}

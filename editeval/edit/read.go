@@ -1,0 +1,369 @@
+package edit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxFile bounds a file of edits.
+const maxFile = 1 << 30
+
+// Question is a prompt and what a model should say after it.
+type Question struct {
+	Prompt string `json:"prompt"`
+	Answer string `json:"answer"`
+}
+
+// Record is one edit and the prompts that judge it.
+type Record struct {
+	ID       string     `json:"case_id"`
+	Prompt   string     `json:"prompt"` // with {} for the subject
+	Subject  string     `json:"subject"`
+	New      string     `json:"target_new"`
+	True     string     `json:"target_true"` // what the model should say before; empty: unknown
+	Relation string     `json:"relation_id,omitempty"`
+	Rephrase []string   `json:"paraphrase_prompts,omitempty"`
+	Trained  []string   `json:"paraphrase_prompts_trained,omitempty"` // more of them
+	Near     []string   `json:"neighborhood_prompts,omitempty"`       // other subjects with the same true answer
+	Far      []Question `json:"locality,omitempty"`                   // whatever else must stay
+	Ported   []Question `json:"portability,omitempty"`                // what follows from the edit
+	Same     []string   `json:"attribute_prompts,omitempty"`          // other subjects of which the new answer is true
+	Generate []string   `json:"generation_prompts,omitempty"`
+}
+
+// Full is the prompt with the subject in it.
+func (r *Record) Full() string { return strings.Replace(r.Prompt, "{}", r.Subject, 1) }
+
+// Remark is something about a record that is not an error.
+type Remark struct {
+	Index int    `json:"index"` // of the record, from 0
+	What  string `json:"what"`
+}
+
+// Set is a file of edits.
+type Set struct {
+	Format  string   `json:"format"` // counterfact, zsre or easyedit
+	Records []Record `json:"-"`
+	Remarks []Remark `json:"remarks,omitempty"` // duplicates, contradictions, targets that are the present answer
+}
+
+// Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src, alt) or EasyEdit's (prompt,
+// target_new). All faults of all records are returned at once, each named by the record's index and the field's path.
+func Read(path string) (*Set, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	s, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// reader reads one form.
+type reader struct {
+	name string
+	mark string // the field that tells
+	read func(*fields) Record
+}
+
+func forms() []reader {
+	return []reader{{"counterfact", "requested_rewrite", counterFact}, {"zsre", "src", zsre}, {"easyedit", "target_new", easyEdit}}
+}
+
+// Parse reads the text of a file of edits; see [Read].
+func Parse(data []byte) (*Set, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%w: larger than %d bytes", ErrFormat, maxFile)
+	}
+	if !utf8.Valid(data) {
+		return nil, fmt.Errorf("%w: not UTF-8", ErrFormat)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	var raw []map[string]json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("%w: not a JSON array of records: %w", ErrFormat, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something after the array, at byte %d", ErrFormat, d.InputOffset())
+	}
+	if len(raw) == 0 {
+		return nil, fmt.Errorf("%w: no records", ErrFormat)
+	}
+	s := &Set{}
+	var form reader
+	for _, f := range forms() {
+		if _, ok := raw[0][f.mark]; ok && form.read == nil {
+			s.Format, form = f.name, f
+		}
+	}
+	if form.read == nil {
+		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), target_new (EasyEdit)", ErrFormat)
+	}
+	var errs []error
+	for i, m := range raw {
+		f := &fields{at: fmt.Sprintf("record %d", i), m: m}
+		r := form.read(f)
+		if r.ID == "" {
+			r.ID = fmt.Sprint(i)
+		}
+		if f.err == nil {
+			f.err = r.check(f.at)
+		}
+		if errs = append(errs, f.err); len(errs) >= 1<<20 {
+			break
+		}
+		s.Records = append(s.Records, r)
+	}
+	if err := join(errs); err != nil {
+		return nil, err
+	}
+	s.remark()
+	return s, nil
+}
+
+// join makes one line of the first faults.
+func join(errs []error) error {
+	const shown = 8
+	var first []error
+	n := 0
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if n++; n <= shown {
+			first = append(first, err)
+		}
+	}
+	switch {
+	case n == 0:
+		return nil
+	case n == 1:
+		return first[0]
+	}
+	text := make([]string, len(first))
+	for i, err := range first {
+		text[i] = strings.TrimPrefix(err.Error(), ErrRecord.Error()+": ")
+	}
+	if n > shown {
+		text = append(text, fmt.Sprintf("and %d more", n-shown))
+	}
+	return fmt.Errorf("%w: %s", ErrRecord, strings.Join(text, "; "))
+}
+
+// check refuses what no method can use.
+func (r *Record) check(at string) error {
+	switch {
+	case r.Subject == "" || r.Prompt == "" || r.New == "":
+		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", ErrRecord, at)
+	case strings.Count(r.Prompt, "{}") != 1:
+		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", ErrRecord, at, r.Prompt)
+	}
+	return nil
+}
+
+// remark notes duplicates, contradictions and edits that change nothing.
+func (s *Set) remark() {
+	first := map[string]int{}
+	for i := range s.Records {
+		r := &s.Records[i]
+		if r.True != "" && strings.TrimSpace(r.True) == strings.TrimSpace(r.New) {
+			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the new answer %.60q is the present one", r.New)})
+		}
+		key := r.Full()
+		k, ok := first[key]
+		switch {
+		case !ok:
+			first[key] = i
+		case strings.TrimSpace(s.Records[k].New) == strings.TrimSpace(r.New):
+			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the same edit as record %d", k)})
+		default:
+			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New)})
+		}
+	}
+}
+
+// fields reads the fields of a record and keeps the first fault.
+type fields struct {
+	at  string
+	m   map[string]json.RawMessage
+	err error
+}
+
+func (f *fields) fail(name, what string) {
+	if f.err == nil {
+		f.err = fmt.Errorf("%w: %s: %s: %s", ErrRecord, f.at, name, what)
+	}
+}
+
+// read decodes a field; what says what it has to be.
+func (f *fields) read(name string, to any, need bool, what string) bool {
+	raw, ok := f.m[name]
+	if !ok || string(raw) == "null" {
+		if need {
+			f.fail(name, "missing")
+		}
+		return false
+	}
+	if json.Unmarshal(raw, to) != nil {
+		f.fail(name, "not "+what)
+		return false
+	}
+	return true
+}
+
+func (f *fields) text(name string, need bool) string {
+	var s string
+	if f.read(name, &s, need, "a string") && need && s == "" {
+		f.fail(name, "empty")
+	}
+	return s
+}
+
+// texts is a list of strings, or one string.
+func (f *fields) texts(name string) []string {
+	var one string
+	if raw, ok := f.m[name]; ok && json.Unmarshal(raw, &one) == nil && string(raw) != "null" {
+		if one == "" {
+			return nil
+		}
+		return []string{one}
+	}
+	var list []string
+	f.read(name, &list, false, "a list of strings")
+	return list
+}
+
+// id is a number or a string.
+func (f *fields) id(name string) string {
+	return strings.Trim(string(f.m[name]), `"`)
+}
+
+// inside enters an object.
+func (f *fields) inside(name string, need bool) *fields {
+	g := &fields{at: f.at + ": " + name}
+	if !f.read(name, &g.m, need, "an object") {
+		g.m = nil
+	}
+	return g
+}
+
+// merge takes over the fault of an inner object.
+func (f *fields) merge(g *fields) {
+	if f.err == nil {
+		f.err = g.err
+	}
+}
+
+// slot replaces the subject in a filled prompt by {}.
+func (f *fields) slot(prompt, subject string) string {
+	if f.err != nil || strings.Contains(prompt, "{}") {
+		return prompt
+	}
+	switch n := strings.Count(prompt, subject); {
+	case n == 0:
+		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", ErrRecord, f.at, ErrSubject, prompt, subject)
+	case n > 1 && strings.Contains(prompt, "{}"):
+		f.fail("prompt", "holds the subject more than once")
+	}
+	i := strings.LastIndex(prompt, subject)
+	if i < 0 {
+		return prompt
+	}
+	return prompt[:i] + "{}" + prompt[i+len(subject):]
+}
+
+// counterFact is ROME's form.
+func counterFact(f *fields) Record {
+	q := f.inside("requested_rewrite", true)
+	r := Record{ID: f.id("case_id")}
+	if q.m != nil {
+		r.Prompt, r.Subject, r.Relation = q.text("prompt", true), q.text("subject", true), q.text("relation_id", false)
+		fresh, old := q.inside("target_new", true), q.inside("target_true", false)
+		if fresh.m != nil {
+			r.New = fresh.text("str", true)
+		}
+		if old.m != nil {
+			r.True = old.text("str", false)
+		}
+		q.merge(fresh)
+		q.merge(old)
+		r.Prompt = q.slot(r.Prompt, r.Subject)
+	}
+	f.merge(q)
+	r.Rephrase, r.Trained, r.Near = f.texts("paraphrase_prompts"), f.texts("paraphrase_prompts_trained"), f.texts("neighborhood_prompts")
+	r.Same, r.Generate = f.texts("attribute_prompts"), f.texts("generation_prompts")
+	return r
+}
+
+// zsre is MEND's form; the new answer is alt, as MEND and EasyEdit take it.
+func zsre(f *fields) Record {
+	r := Record{ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("alt", true)}
+	r.Prompt = f.slot(f.text("src", true), r.Subject)
+	if a := f.texts("answers"); len(a) > 0 {
+		r.True = a[0]
+	} else {
+		r.True = f.text("pred", false)
+	}
+	r.Rephrase = f.texts("rephrase")
+	if loc := f.text("loc", false); loc != "" {
+		r.Far = []Question{{strings.TrimPrefix(loc, "nq question: ") + "?", f.text("loc_ans", true)}}
+	}
+	return r
+}
+
+// easyEdit is EasyEdit's form.
+func easyEdit(f *fields) Record {
+	r := Record{ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("target_new", true), True: f.text("ground_truth", false)}
+	r.Prompt = f.slot(f.text("prompt", true), r.Subject)
+	r.Rephrase = append(f.texts("rephrase_prompt"), f.texts("rephrase")...)
+	prompts, answers := f.texts("locality_prompt"), f.texts("locality_ground_truth")
+	if len(prompts) != len(answers) {
+		f.fail("locality_ground_truth", fmt.Sprintf("%d answers for %d prompts", len(answers), len(prompts)))
+		return r
+	}
+	for i, p := range prompts {
+		if answers[i] == r.True {
+			r.Near = append(r.Near, p)
+		} else {
+			r.Far = append(r.Far, Question{p, answers[i]})
+		}
+	}
+	r.Far = append(r.Far, f.questions("locality")...)
+	r.Ported = f.questions("portability")
+	return r
+}
+
+// questions are the lists of prompts and answers that an object holds by kind, in the order of the kinds' names.
+func (f *fields) questions(name string) []Question {
+	g := f.inside(name, false)
+	var out []Question
+	for _, kind := range sorted(g.m) {
+		k := g.inside(kind, false)
+		if k.m == nil {
+			continue
+		}
+		prompts, answers := k.texts("prompt"), k.texts("ground_truth")
+		if len(prompts) != len(answers) {
+			k.fail("ground_truth", fmt.Sprintf("%d answers for %d prompts", len(answers), len(prompts)))
+		}
+		for i := range min(len(prompts), len(answers)) {
+			out = append(out, Question{prompts[i], answers[i]})
+		}
+		g.merge(k)
+	}
+	f.merge(g)
+	return out
+}
