@@ -50,6 +50,8 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Template, "chat-template", "", "file with a chat template, instead of that of the tokenizer's configuration")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "longest sequence, in tokens")
 	f.StringVar(&o.Precision, "precision", "exact", "of matrix products: exact, or fast (activations are rounded to BF16 where weights are BF16)")
+	f.StringSliceVar(&o.RankPattern, "rank-pattern", nil, "lora: REGEX=RANK for modules whose path ends in what the expression matches; the first that fits counts")
+	f.StringSliceVar(&o.AlphaPattern, "alpha-pattern", nil, "lora: REGEX=ALPHA, likewise")
 	f.IntVar(&o.Bits, "base-bits", 0, "keep the frozen base's matrices in 8 or 4 bits (NormalFloat) an element; 0 is as stored")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
@@ -77,7 +79,7 @@ func given[T any](cmd *cobra.Command, flag string, value T) T {
 // addAdapterFlags adds what an adapter is.
 func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.StringVar(&o.Kind, "kind", "mos", "what is trained: "+strings.Join(lora.Kinds, ", "))
-	f.IntVar(&o.Rank, "rank", 8, "rank r of the change of a matrix")
+	f.IntVar(&o.Rank, "rank", 0, "rank r of the change of a matrix; 0 is 8, or for mos what the pools of a model with few blocks have")
 	f.Float64Var(&o.Alpha, "alpha", 16, "the change is alpha/rank times the product of its factors")
 	f.Float64Var(&o.Dropout, "dropout", 0, "share of a matrix' inputs that its change does not see, drawn anew in every step")
 	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "mos: rank e of the LoRA with as many parameters")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
@@ -22,9 +23,11 @@ type Options struct {
 	lora.Options
 	Data, Out, Start, Held string // files and folders: to train on, to write, to start from, to evaluate on
 	SeqLen                 int
-	Precision              string // of matrix products: exact or fast
-	Bits                   int    // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
-	Template               string // file with a chat template
+	Precision              string   // of matrix products: exact or fast
+	Bits                   int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
+	Template               string   // file with a chat template
+	RankPattern            []string // REGEX=RANK, in the order in which they are tried
+	AlphaPattern           []string
 	Overwrite              bool
 }
 
@@ -94,6 +97,13 @@ func (r *run) check(model string) error {
 	if o.Bits != 0 && (o.Kind == "full" || o.Bits != 4 && o.Bits != 8) {
 		return shell.Usagef("--base-bits %d: 8 or 4, for a frozen base; 0 keeps it as stored", o.Bits)
 	}
+	var err error
+	if o.Options.RankPattern, err = patterns("rank-pattern", o.RankPattern); err != nil {
+		return err
+	}
+	if o.Options.AlphaPattern, err = patterns("alpha-pattern", o.AlphaPattern); err != nil {
+		return err
+	}
 	o.Seed = r.Seed
 	o.StateDir = state(o.Out)
 	if o.Resume && o.Overwrite {
@@ -103,6 +113,22 @@ func (r *run) check(model string) error {
 		return checkpoint.Vacant(o.Out, r.replaceable(model))
 	}
 	return lora.Vacant(o.Out, o.Overwrite || o.Resume)
+}
+
+// patterns reads REGEX=VALUE.
+func patterns(flag string, list []string) (out []lora.Pattern, err error) {
+	for _, s := range list {
+		i := strings.LastIndexByte(s, '=')
+		if i < 1 {
+			return nil, shell.Usagef("--%s %q: want REGEX=VALUE", flag, s)
+		}
+		v, err := strconv.ParseFloat(s[i+1:], 64)
+		if err != nil || !(v > 0) || flag == "rank-pattern" && v != float64(int(v)) {
+			return nil, shell.Usagef("--%s %q: %q is no value for it", flag, s, s[i+1:])
+		}
+		out = append(out, lora.Pattern{Key: s[:i], Value: v})
+	}
+	return out, nil
 }
 
 // replaceable is the rule for a checkpoint in the place of the output.
