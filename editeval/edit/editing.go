@@ -162,15 +162,17 @@ type change struct {
 
 // Step is one application of a method: an edit, or a batch of edits.
 type Step struct {
-	Method  string            `json:"method"`
-	Edits   []string          `json:"edits"` // what was edited, for people
-	Deltas  []Delta           `json:"deltas,omitempty"`
-	Codes   []Code            `json:"codes,omitempty"`
-	Context []int32           `json:"context,omitempty"`
-	State   map[string]string `json:"state,omitempty"` // SHA-256 of the stored bytes of every edited matrix afterwards
-	History [][]Loss          `json:"-"`
-	Losses  [][]float64       `json:"-"`
-	Failed  []int             `json:"-"` // requests of the batch that were left out, because their optimisation diverged
+	Method  string                `json:"method"`
+	Edits   []string              `json:"edits"` // what was edited, for people
+	Deltas  []Delta               `json:"deltas,omitempty"`
+	Linear  string                `json:"linear,omitempty"` // of the codebook
+	Codes   []Code                `json:"codes,omitempty"`
+	Keys    map[int]linalg.Matrix `json:"-"` // AlphaEdit: keys, in rows, that later edits leave alone, by block
+	Context []int32               `json:"context,omitempty"`
+	State   map[string]string     `json:"state,omitempty"` // SHA-256 of the stored bytes of every edited matrix afterwards
+	History [][]Loss              `json:"-"`
+	Losses  [][]float64           `json:"-"`
+	Failed  []int                 `json:"-"` // requests of the batch that were left out, because their optimisation diverged
 }
 
 // Apply writes one batch of facts; methods that write one at a time refuse several. An optimisation that diverges leaves its request out, which
@@ -197,7 +199,14 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	if err != nil {
 		return nil, errors.Join(err, e.restore())
 	}
-	s := Step{Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Context: c.context, Losses: c.losses}
+	s := Step{Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Keys: c.cache, Context: c.context, Losses: c.losses}
+	if len(c.codes) > 0 {
+		l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+		if err != nil {
+			return nil, err
+		}
+		s.Linear = l.Name
+	}
 	for i, g := range c.goals {
 		s.History = append(s.History, g.history)
 		if g.failed {
@@ -206,9 +215,6 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 	if err := e.commit(&s); err != nil {
 		return nil, errors.Join(err, e.restore())
-	}
-	for b, k := range c.cache {
-		e.cache[b] = k
 	}
 	return &e.steps[len(e.steps)-1], nil
 }
@@ -271,9 +277,12 @@ func (e *Editing) replay(s *Step) error {
 		s.State = state
 	}
 	if len(s.Codes) > 0 {
-		if err := e.codes(s.Codes); err != nil {
+		if err := e.codes(s.Linear, s.Codes); err != nil {
 			return err
 		}
+	}
+	for b, k := range s.Keys {
+		e.cache[b] = stack(e.cache[b], k)
 	}
 	if s.Context != nil {
 		e.context = s.Context
@@ -281,25 +290,33 @@ func (e *Editing) replay(s *Step) error {
 	return nil
 }
 
+// named finds a linear.
+func (e *Editing) named(name string) (lm.Linear, error) {
+	for b := range e.m.Blocks() {
+		for _, l := range e.m.Linears(b) {
+			if l.Name == name {
+				return l, nil
+			}
+		}
+	}
+	return lm.Linear{}, fmt.Errorf("%w: the model has no matrix %.200q", ErrJournal, name)
+}
+
 // weight takes a matrix under care, or gives the one that is.
 func (e *Editing) weight(name string) (*weight, error) {
 	if w, ok := e.weights[name]; ok {
 		return w, nil
 	}
-	for b := range e.m.Blocks() {
-		for _, l := range e.m.Linears(b) {
-			if l.Name != name {
-				continue
-			}
-			w, err := open(e.m, l)
-			if err != nil {
-				return nil, err
-			}
-			e.weights[name], e.order = w, append(e.order, name)
-			return w, nil
-		}
+	l, err := e.named(name)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%w: the model has no tensor %.200q", ErrJournal, name)
+	w, err := open(e.m, l)
+	if err != nil {
+		return nil, err
+	}
+	e.weights[name], e.order = w, append(e.order, name)
+	return w, nil
 }
 
 // restore brings the model back to the last step.
@@ -311,7 +328,6 @@ func (e *Editing) Undo(n int) error {
 		return fmt.Errorf("%w: cannot go back to step %d of %d", ErrOptions, n, len(e.steps))
 	}
 	kept := e.steps[:n:n]
-	changed := n < len(e.steps)
 	for _, name := range e.order {
 		if err := e.weights[name].reset(); err != nil {
 			return err
@@ -324,9 +340,7 @@ func (e *Editing) Undo(n int) error {
 	if e.book != nil {
 		e.book.codes = nil
 	}
-	if changed {
-		e.cache = map[int]linalg.Matrix{}
-	}
+	e.cache = map[int]linalg.Matrix{}
 	e.steps = nil
 	for i := range kept {
 		if err := e.replay(&kept[i]); err != nil {

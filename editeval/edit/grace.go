@@ -85,21 +85,20 @@ func (b *Codebook) nearest(key []float64) (int, float64) {
 }
 
 // codes writes entries of a step into the codebook, which is attached at the first.
-func (e *Editing) codes(list []Code) error {
+func (e *Editing) codes(name string, list []Code) error {
+	l, err := e.named(name)
+	if err != nil {
+		return err
+	}
 	if e.book == nil {
-		l, err := linear(e.m, e.hp.Layers[0], arch.Down)
-		if err != nil {
-			return err
-		}
 		book := &Codebook{Linear: l.Name, rows: rows{e.m.Device()}}
 		if e.detach, err = e.m.Attach(book, l.Name); err != nil {
 			return err
 		}
 		e.book = book
 	}
-	l, err := linear(e.m, e.hp.Layers[0], arch.Down)
-	if err != nil {
-		return err
+	if e.book.Linear != name {
+		return fmt.Errorf("%w: a codebook at %q and one at %q", ErrOptions, e.book.Linear, name)
 	}
 	for _, c := range list {
 		if c.Index < 0 || c.Index > len(e.book.codes) || len(c.Key) != l.In || len(c.Value) != l.Out || !finite(c.Key) || !finite(c.Value) {

@@ -211,8 +211,8 @@ func (h *HParams) validateTemplates() error {
 			return fmt.Errorf("%w: templates[%d]: empty group", ErrOptions, i)
 		}
 		for k, t := range g {
-			if strings.Count(t, "{}") != 1 {
-				return fmt.Errorf("%w: templates[%d][%d]: not exactly one {}", ErrOptions, i, k)
+			if strings.Count(t, "{}") != 1 || !strings.HasSuffix(t, "{}") {
+				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", ErrOptions, i, k)
 			}
 		}
 	}

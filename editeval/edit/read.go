@@ -267,19 +267,14 @@ func (f *fields) merge(g *fields) {
 	}
 }
 
-// slot replaces the subject in a filled prompt by {}.
+// slot replaces the subject in a filled prompt, at its last place, by {}.
 func (f *fields) slot(prompt, subject string) string {
 	if f.err != nil || strings.Contains(prompt, "{}") {
 		return prompt
 	}
-	switch n := strings.Count(prompt, subject); {
-	case n == 0:
-		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", ErrRecord, f.at, ErrSubject, prompt, subject)
-	case n > 1 && strings.Contains(prompt, "{}"):
-		f.fail("prompt", "holds the subject more than once")
-	}
 	i := strings.LastIndex(prompt, subject)
-	if i < 0 {
+	if i < 0 || subject == "" {
+		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", ErrRecord, f.at, ErrSubject, prompt, subject)
 		return prompt
 	}
 	return prompt[:i] + "{}" + prompt[i+len(subject):]

@@ -297,7 +297,7 @@ func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error
 			copy(keys.Row(n), groupMean(vectors(s.keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
 			at += len(reqs[n].Prompts)
 		}
-		c.cache[block] = stack(e.cache[block], keys)
+		c.cache[block] = keys
 	}
 	return nil
 }

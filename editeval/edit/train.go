@@ -51,14 +51,22 @@ func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) 
 	if t.a.Rows > 0 {
 		d.Left, d.Right = t.b, t.a.T()
 	} else {
-		d.Dense = w.sum.Clone()
-		for i := range d.Dense.Rows {
-			for j, v := range t.before.Row(i) {
-				d.Dense.Row(i)[j] -= v
-			}
-		}
+		d.Dense = t.difference()
 	}
 	return &change{deltas: []Delta{d}, losses: [][]float64{losses}}, nil
+}
+
+// difference is what training changed, in float32, which is what a journal keeps, and no more than eps where that counts.
+func (t *trainer) difference() linalg.Matrix {
+	d := linalg.New(t.before.Rows, t.before.Cols)
+	for i, v := range t.before.Data {
+		x := float32(t.w.sum.Data[i] - v)
+		if eps := t.e.hp.Eps; t.e.method.name == "ft-l" && eps > 0 && math.Abs(float64(x)) > eps {
+			x = math.Nextafter32(x, 0)
+		}
+		d.Data[i] = float64(x)
+	}
+	return d
 }
 
 // begin makes the factors: A of small random numbers, B of zeros.

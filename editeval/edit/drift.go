@@ -1,0 +1,233 @@
+package edit
+
+import (
+	"context"
+	"math"
+	"strings"
+	"unicode"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// Baseline is what a model says before it is edited, at the ends of some prompts.
+type Baseline struct {
+	prompts [][]int32
+	logp    [][]float32
+}
+
+// Drift tells how far an edited model has moved from its baseline.
+type Drift struct {
+	Prompts   int     `json:"prompts"`
+	KL        float64 `json:"kl"`               // mean KL(before ‖ after) of the next token, in nats
+	Agreement float64 `json:"argmax_agreement"` // share of prompts with the same likeliest token
+}
+
+// Prompts are what drift is measured at: one prompt of each record that the edit should leave alone, another subject's or an unrelated one, at most limit.
+func (x *Encoder) Prompts(records []Record, limit int) ([][]int32, error) {
+	var out [][]int32
+	for i := range records {
+		var text string
+		switch r := &records[i]; {
+		case len(out) >= limit:
+			return out, nil
+		case len(r.Near) > 0:
+			text = r.Near[0]
+		case len(r.Far) > 0:
+			text = r.Far[0].Prompt
+		default:
+			continue
+		}
+		ids, err := x.Prompt(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ids)
+	}
+	return out, nil
+}
+
+// Baseline notes what the model says now.
+func (e *Editing) Baseline(ctx context.Context, prompts [][]int32) (*Baseline, error) {
+	b := &Baseline{prompts: prompts}
+	for _, p := range prompts {
+		z, err := e.next(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		row := make([]float32, len(z))
+		for i, v := range z {
+			row[i] = float32(v)
+		}
+		b.logp = append(b.logp, row)
+	}
+	return b, nil
+}
+
+// next is the log-probabilities after a prompt.
+func (e *Editing) next(ctx context.Context, prompt []int32) ([]float64, error) {
+	p := e.prompt(prompt)
+	h, err := e.run(ctx, [][]int32{p}, []int{len(p) - 1})
+	if err != nil {
+		return nil, err
+	}
+	defer h.Free()
+	logits, err := e.m.Logits(h, len(p)-1)
+	if err != nil {
+		return nil, err
+	}
+	defer logits.Buf.Free()
+	z, err := rows{e.m.Device()}.get(logits, 0)
+	if err != nil {
+		return nil, err
+	}
+	logSoftmax(z)
+	return z, nil
+}
+
+// Drift compares the model with a baseline. A distribution that is not finite makes KL infinite.
+func (e *Editing) Drift(ctx context.Context, b *Baseline) (*Drift, error) {
+	d := &Drift{Prompts: len(b.prompts)}
+	n := float64(len(b.prompts))
+	for i, p := range b.prompts {
+		z, err := e.next(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		kl, before, after := 0.0, 0, 0
+		for j, v := range z {
+			was := float64(b.logp[i][j])
+			kl += math.Exp(was) * (was - v)
+			if b.logp[i][j] > b.logp[i][before] {
+				before = j
+			}
+			if v > z[after] {
+				after = j
+			}
+		}
+		if math.IsNaN(kl) {
+			kl = math.MaxFloat64 / n
+		}
+		d.KL += max(kl, 0) / n
+		d.Agreement += truth(before == after) / n
+	}
+	return d, nil
+}
+
+// Texts continues a record's generation prompts (else the prompt itself) to a hundred tokens, drawing among the five likeliest, as ROME's
+// evaluation does, with a seed of its own for each prompt.
+func (e *Editing) Texts(ctx context.Context, x *Encoder, r *Record, seed uint64) ([]string, error) {
+	prompts := r.Generate
+	if len(prompts) == 0 {
+		prompts = []string{r.Full()}
+	}
+	var out []string
+	for i, text := range prompts {
+		ids, err := x.Prompt(text)
+		if err != nil {
+			return nil, err
+		}
+		p := e.prompt(ids)
+		room := 100 - len(ids)
+		if limit := e.m.Config().MaxPositions; limit > 0 {
+			room = min(room, limit-len(p))
+		}
+		if room <= 0 {
+			out = append(out, text)
+			continue
+		}
+		fresh, err := e.m.Generate(ctx, p, lm.GenerateOptions{MaxTokens: room, Temperature: 1, TopK: 5, Seed: seed + uint64(i), Stop: []int32{}})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, x.Tokenizer.Decode(append(append([]int32(nil), ids...), fresh...), true))
+	}
+	return out, nil
+}
+
+// Words cuts a text into words and punctuation marks, each mark a word of its own.
+func Words(text string) []string {
+	var out []string
+	for _, field := range strings.Fields(text) {
+		start := 0
+		for i, r := range field {
+			if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '\'' || r == '-' || unicode.IsMark(r) {
+				continue
+			}
+			if i > start {
+				out = append(out, field[start:i])
+			}
+			out = append(out, string(r))
+			start = i + len(string(r))
+		}
+		if start < len(field) {
+			out = append(out, field[start:])
+		}
+	}
+	return out
+}
+
+// Fluency is the n-gram entropy of a text (ROME: eval_utils_counterfact.py): (2/3·H2 + 4/3·H3)/2 with H the entropy, in bits, of word bigrams
+// and trigrams; 0 for a text without them. It falls when a model repeats itself.
+func Fluency(text string) float64 {
+	w := Words(text)
+	return (2.0/3*entropy(w, 2) + 4.0/3*entropy(w, 3)) / 2
+}
+
+// entropy is that of the n-grams of words, in bits.
+func entropy(w []string, n int) float64 {
+	counts := map[string]int{}
+	total := len(w) - n + 1
+	for i := range max(total, 0) {
+		counts[strings.Join(w[i:i+n], "\x00")]++
+	}
+	h := 0.0
+	for _, k := range sorted(counts) {
+		p := float64(counts[k]) / float64(total)
+		h -= p * math.Log2(p)
+	}
+	return h
+}
+
+// Consistency is the cosine of the TF-IDF vectors of two texts; document frequencies are those of the given collection.
+func Consistency(a, b string, collection []string) float64 {
+	df := map[string]float64{}
+	for _, text := range collection {
+		seen := map[string]bool{}
+		for _, w := range Words(strings.ToLower(text)) {
+			if !seen[w] {
+				seen[w] = true
+				df[w]++
+			}
+		}
+	}
+	vector := func(text string) map[string]float64 {
+		v := map[string]float64{}
+		for _, w := range Words(strings.ToLower(text)) {
+			v[w] += math.Log((1+float64(len(collection)))/(1+df[w])) + 1
+		}
+		return v
+	}
+	x, y := vector(a), vector(b)
+	xy, xx, yy := 0.0, 0.0, 0.0
+	for _, w := range sorted(x) {
+		xy += x[w] * y[w]
+		xx += x[w] * x[w]
+	}
+	for _, w := range sorted(y) {
+		yy += y[w] * y[w]
+	}
+	if xx == 0 || yy == 0 {
+		return 0
+	}
+	return xy / math.Sqrt(xx*yy)
+}
+
+// Document is the tokens of a text that statistics are collected from, without special tokens and cut to a length.
+func (x *Encoder) Document(text string, limit int) ([]int32, error) {
+	ids, err := x.Tokenizer.Encode(text, tokenizer.EncodeOptions{NoSpecial: true})
+	if limit > 0 && len(ids) > limit {
+		ids = ids[:limit]
+	}
+	return ids, err
+}
