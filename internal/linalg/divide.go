@@ -41,6 +41,9 @@ func (s Solver) divideInto(z Matrix, d, e []float64) error {
 	if err := s.divideInto(z.Sub(h, n, h, n), d[h:], e[h:]); err != nil {
 		return err
 	}
+	if err := s.stopped(); err != nil {
+		return err
+	}
 	return s.conquer(z, d, rho, h)
 }
 

@@ -71,6 +71,9 @@ func (s Solver) tridiagonal(a Matrix) (*tridiag, error) {
 	w.divide(t.scale)
 	t.h = reflectors{v: newSpaced(n, max(0, n-2)), offset: 1}
 	for j := 0; j < n-2; j += qrBlock {
+		if err := s.stopped(); err != nil {
+			return nil, err
+		}
 		s.tridiagonalBlock(t, w, j, min(qrBlock, n-2-j))
 	}
 	for i := max(0, n-2); i < n; i++ {

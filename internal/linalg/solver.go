@@ -9,6 +9,16 @@ import (
 // Solver computes. The zero value is ready and uses all processors.
 type Solver struct {
 	Threads int // worker threads; 0 means GOMAXPROCS
+	// Stop, if not nil, is asked now and then by factorisations of eigenvalues and singular values; its error ends them.
+	Stop func() error
+}
+
+// stopped asks whether to go on.
+func (s Solver) stopped() error {
+	if s.Stop == nil {
+		return nil
+	}
+	return s.Stop()
 }
 
 // workers is how many goroutines to use at most.

@@ -230,6 +230,9 @@ func (s Solver) polar(a Matrix) (Matrix, error) {
 		if math.Abs(1-l) < 1e-15 {
 			return s.polish(x)
 		}
+		if err := s.stopped(); err != nil {
+			return Matrix{}, err
+		}
 		if l, err = s.halley(x, l); err != nil {
 			return Matrix{}, err
 		}
@@ -325,6 +328,9 @@ func (s Solver) polish(x Matrix) (Matrix, error) {
 	n := x.Rows
 	const most = 60 // a singular value of 1e-10 needs so many to grow to 1
 	for range most {
+		if err := s.stopped(); err != nil {
+			return Matrix{}, err
+		}
 		g, y := New(n, n), New(n, n)
 		s.Mul(g, x, x, Product{TransA: true, Minus: true})
 		for i := range n {

@@ -3,7 +3,7 @@ package method
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/merge/internal/spectral"
 )
 
 // fisher is Σ λ_j·F_j·x_j / Σ λ_j·F_j with the diagonal of each model's Fisher information (Matena and Raffel, NeurIPS 2022).
@@ -95,65 +95,9 @@ func regMean(t *Tensor) (*Program, error) {
 	}
 	alpha := t.Params.Number("alpha")
 	return &Program{
-		Memory: 8*(2*in*in+2*t.N) + 4*int64(n)*in*in,
-		Whole:  func(w *Whole) error { return named(t, solveMean(t, w, int(in), alpha, transposed)) },
+		Memory: 8*(3*in*in+4*t.N) + 4*int64(n)*in*in,
+		Whole: func(w *Whole) error {
+			return named(t, spectral.RegMean(w.Out, w.X, w.Stat, int(in), alpha, transposed, w.solver()))
+		},
 	}, nil
-}
-
-// solveMean computes RegMean's matrix, as [out, in].
-func solveMean(t *Tensor, w *Whole, in int, alpha float64, transposed bool) error {
-	var s linalg.Solver
-	out := int(t.N) / in
-	grams, right := linalg.New(in, in), linalg.New(in, out)
-	scaled := linalg.New(in, in)
-	for j, x := range w.X {
-		for r := range in {
-			for c := range in {
-				v := float64(w.Stat[j][r*in+c])
-				if r != c {
-					v *= alpha
-				}
-				scaled.Set(r, c, v)
-				grams.Set(r, c, grams.At(r, c)+v)
-			}
-		}
-		s.Mul(right, scaled, matrix(x, in, out, !transposed), linalg.Product{Accumulate: true})
-	}
-	copyOf := grams.Clone()
-	_, err := s.Damped(copyOf, 1e-9, func(h linalg.Matrix) { h.Copy(grams) }, func(h linalg.Matrix) error { return s.Cholesky(h, false) })
-	if err != nil {
-		return err
-	}
-	if err := s.CholeskySolve(copyOf, right, false); err != nil {
-		return err
-	}
-	if transposed {
-		store(w.Out, right)
-	} else {
-		store(w.Out, right.T())
-	}
-	return nil
-}
-
-// matrix widens a row-major matrix to [rows, cols] in float64; with turn, x is stored as [cols, rows].
-func matrix(x []float32, rows, cols int, turn bool) linalg.Matrix {
-	m := linalg.New(rows, cols)
-	for r := range rows {
-		for c := range cols {
-			if turn {
-				m.Set(r, c, float64(x[c*rows+r]))
-			} else {
-				m.Set(r, c, float64(x[r*cols+c]))
-			}
-		}
-	}
-	return m
-}
-
-func store(dst []float32, m linalg.Matrix) {
-	for r := range m.Rows {
-		for c, v := range m.Row(r) {
-			dst[r*m.Cols+c] = float32(v)
-		}
-	}
 }

@@ -145,6 +145,9 @@ type Whole struct {
 	X    [][]float32
 	Stat [][]float32 // statistics of the inputs, of any shape; nil where there are none
 	Out  []float32
+
+	Threads int          // that a program may use; 0: GOMAXPROCS
+	Stop    func() error // asked between steps that take long, if not nil; its error ends the program
 }
 
 // each makes a New for groups of one tensor.

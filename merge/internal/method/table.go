@@ -258,11 +258,11 @@ var table = []Method{
 	{
 		Summary: "leading singular directions of differences, made orthogonal",
 		Spec:    recipe.Method{Name: "tsv_m", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("alpha", 1)}},
-		New:     each(spectral(taskSingular)),
+		New:     each(spectrum(taskSingular).program),
 	},
 	{
 		Summary: "sum of differences with equal singular values",
 		Spec:    recipe.Method{Name: "iso_c", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("alpha", 1)}},
-		New:     each(spectral(isotropic)),
+		New:     each(spectrum(isotropic).program),
 	},
 }

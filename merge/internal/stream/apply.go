@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,7 +81,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 		return nil
 	}
 	r := segments[0].run
-	w := &method.Whole{Out: make([]float32, r.Tensor.N)}
+	w := &method.Whole{Out: make([]float32, r.Tensor.N), Threads: e.o.Workers, Stop: func() error { return context.Cause(e.ctx) }}
 	for range r.X {
 		w.X = append(w.X, make([]float32, r.Tensor.N))
 	}
