@@ -33,24 +33,32 @@ func (b *bench) model(ctx context.Context, s *subject, at int) (*lm.Model, error
 	}
 	m := b.models[at]
 	for _, x := range s.matrices {
-		from, err := s.dense.Param(x.linear.Name)
-		if err != nil {
-			return nil, err
-		}
-		to, err := m.MutableParam(x.linear.Name)
-		if err != nil {
-			return nil, err
-		}
-		raw, err := bytesOf(m.Device(), from)
-		if err == nil {
-			err = m.Device().Upload(to.Buf, to.Off, raw)
-		}
-		if err != nil {
+		if err := restore(m, s, x.linear.Name); err != nil {
 			return nil, fmt.Errorf("%s: %w", x.linear.Name, err)
 		}
-		to.Buf.Changed()
 	}
 	return m, nil
+}
+
+// restore gives a matrix its dense weights back.
+func restore(m *lm.Model, s *subject, name string) error {
+	from, err := s.dense.Param(name)
+	if err != nil {
+		return err
+	}
+	to, err := m.MutableParam(name)
+	if err != nil {
+		return err
+	}
+	raw, err := bytesOf(m.Device(), from)
+	if err == nil {
+		err = m.Device().Upload(to.Buf, to.Off, raw)
+	}
+	if err != nil {
+		return err
+	}
+	to.Buf.Changed()
+	return nil
 }
 
 // bytesOf is a whole parameter in host memory.
@@ -98,67 +106,76 @@ func (t Setting) choose(dev kernels.Device, keep, scores kernels.Mat) error {
 	return dev.Ops().Sync()
 }
 
-// layers is the mean over the sampled matrices of ‖ΔW·X‖²/‖W·X‖² of zeroing what a metric drops, for every setting.
-func (b *bench) layers(ctx context.Context, s *subject, p *gp.Program, settings []Setting) ([]float64, error) {
-	dev := s.dense.Device()
-	sums, n := make([]float64, len(settings)), 0
+// layers is, for every setting, the geometric mean over the sampled blocks of ‖Δ‖²/‖Y‖², where Y is what leaves the block and Δ what
+// it changes by when the block's matrices lose what a metric drops.
+func (b *bench) layers(ctx context.Context, s *subject, at int, p *gp.Program, settings []Setting) ([]float64, error) {
+	m, err := b.model(ctx, s, at)
+	if err != nil {
+		return nil, err
+	}
+	logs := make([]float64, len(settings))
+	for i := range s.samples {
+		e, err := b.outputs(ctx, m, s, &s.samples[i], p, settings)
+		if err != nil {
+			return nil, fmt.Errorf("block %d: %w", s.samples[i].block, err)
+		}
+		for k, v := range e {
+			logs[k] += math.Log(v) / float64(len(s.samples))
+		}
+	}
+	for k, v := range logs {
+		logs[k] = math.Exp(v)
+	}
+	return logs, nil
+}
+
+// outputs is the relative error of what leaves a block, for every setting.
+func (b *bench) outputs(ctx context.Context, m *lm.Model, s *subject, x *sample, p *gp.Program, settings []Setting) ([]float64, error) {
+	dev := m.Device()
+	var own []*matrix
+	var scores []kernels.Mat
 	for i := range s.matrices {
-		m := &s.matrices[i]
-		if m.hessian.IsZero() || !(m.energy > 0) {
+		if s.matrices[i].linear.Block != x.block {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		all, err := b.score(p, m, dev.Info().Threads)
+		all, err := b.score(p, &s.matrices[i], dev.Info().Threads)
 		if err != nil {
 			return nil, err
 		}
-		scores := kernels.MatOf(kernels.NewHost(kernels.F32, m.weights.Len()), m.weights.Rows, m.weights.Cols)
-		for k, row := range m.rows {
-			copy(scores.RowF32(k), all.RowF32(row))
-		}
-		for k, t := range settings {
-			e, err := m.dropped(dev, scores, t)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", m.linear.Name, err)
+		kept := kernels.MatOf(kernels.NewHost(kernels.F32, all.Len()), all.Rows, all.Cols)
+		copy(kept.Buf.F32(), all.Buf.F32()[all.Off:all.Off+all.Len()])
+		own, scores = append(own, &s.matrices[i]), append(scores, kept)
+	}
+	in, err := upload(dev, x.in, x.rows, len(x.in)/x.rows)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Buf.Free()
+	out, err := upload(dev, x.in, x.rows, len(x.in)/x.rows)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Buf.Free()
+	errs := make([]float64, len(settings))
+	for k, t := range settings {
+		for i, mat := range own {
+			if err = restore(m, s, mat.linear.Name); err == nil {
+				err = zero(m, mat.linear, scores[i], t)
 			}
-			sums[k] += e
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", mat.linear.Name, err)
+			}
 		}
-		n++
-	}
-	if n == 0 {
-		return nil, fmt.Errorf("%s: %w: nothing flows into the matrices of the sampled blocks", s.Name, ErrSubject)
-	}
-	for k := range sums {
-		sums[k] /= float64(n)
-	}
-	return sums, nil
-}
-
-// dropped is the relative error of the sampled rows of a matrix.
-func (m *matrix) dropped(dev kernels.Device, scores kernels.Mat, t Setting) (float64, error) {
-	keep, free, err := onDevice(dev, scores, t)
-	if err != nil {
-		return 0, err
-	}
-	defer free()
-	mask, err := host.Bytes(dev, keep)
-	if err != nil {
-		return 0, err
-	}
-	w, err := host.F32(dev, m.weights)
-	if err != nil {
-		return 0, err
-	}
-	d := make([]float32, m.weights.Len())
-	for i := range d {
-		if mask[i] == 0 {
-			d[i] = w.Buf.F32()[w.Off+i]
+		if err := m.RunBlockTo(ctx, x.block, &lm.Hidden{X: out, Lens: x.lens}, &lm.Hidden{X: in, Lens: x.lens}, nil); err != nil {
+			return nil, err
 		}
+		y, err := host.F32(dev, out)
+		if err != nil {
+			return nil, err
+		}
+		errs[k] = x.distance(y.Buf.F32())
 	}
-	e, err := energy(dev, d, m.hessian)
-	return e / m.energy, err
+	return errs, nil
 }
 
 // onDevice brings scores to the device and makes the mask there.

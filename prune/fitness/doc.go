@@ -3,7 +3,8 @@
 // A [Judge] holds the models with what the expressions look at: weights, and gradients and activation statistics of the dense
 // model, gathered once and shared by everything that is measured at the same time. It answers a [Task]: one metric at one rung.
 //
-//	layers   ‖ΔW·X‖²/‖W·X‖² of the matrices of a few blocks, statistics of the dense model   milliseconds
+//	layers   ‖Δ‖²/‖Y‖² of what leaves a few blocks whose matrices are pruned, one block at a
+//	         time, statistics of the dense model                                               a few blocks
 //	few      loss of the whole model on a few windows, the same statistics                     a forward pass
 //	full     loss on all search windows of the model as prune.Model makes it, statistics
 //	         measured anew behind every pruned block                                           a pruning run
@@ -16,7 +17,7 @@
 // # Quality
 //
 // With several models, sparsities or patterns, each combination is a case. A quality is relative to Wanda's metric |W|·√X under the
-// same conditions, averaged over the cases: at the rung layers the mean of error/Wanda's error, above it the mean of
+// same conditions, averaged over the cases: at the rung layers the mean of error/Wanda's error (of a case with several blocks, the geometric mean), above it the mean of
 //
 //	(loss - dense loss) / (Wanda's loss - dense loss)
 //

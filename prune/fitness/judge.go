@@ -29,7 +29,7 @@ var (
 )
 
 // version changes with whatever changes what is measured.
-const version = 1
+const version = 2
 
 // Rung is a way to measure, from cheap to dear.
 type Rung string
@@ -294,7 +294,7 @@ func (j *Judge) quick(ctx context.Context, b *bench, t Task) (out Measure, err e
 			if p == nil {
 				return out, fmt.Errorf("%w: the rung takes formulas only", ErrTask)
 			}
-			v, err := b.layers(ctx, s, p, j.o.Settings)
+			v, err := b.layers(ctx, s, at, p, j.o.Settings)
 			if err != nil {
 				return out, err
 			}

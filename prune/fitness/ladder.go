@@ -95,10 +95,13 @@ func (l *Ladder) refer(ctx context.Context, r Rung) error {
 	ref := reference{wanda: got[0].Values, dense: make([]float64, len(got[0].Values))}
 	if r != Layers {
 		ref.dense = got[1].Values
-		for i, w := range ref.wanda {
-			if !(w-ref.dense[i] >= leastCost) {
-				return fmt.Errorf("case %d: %w: rung %s: %.4f nats a token with Wanda's metric, %.4f dense; raise the sparsity", i+1, ErrEasy, r, w, ref.dense[i])
-			}
+	}
+	for i, w := range ref.wanda {
+		switch cost := w - ref.dense[i]; {
+		case r == Layers && !(cost > 0):
+			return fmt.Errorf("case %d: %w: Wanda's metric leaves the outputs of the sampled blocks as they were; raise the sparsity", i+1, ErrEasy)
+		case r != Layers && !(cost >= leastCost):
+			return fmt.Errorf("case %d: %w: rung %s: %.4f nats a token with Wanda's metric, %.4f dense; raise the sparsity", i+1, ErrEasy, r, w, ref.dense[i])
 		}
 	}
 	l.base[r] = ref

@@ -60,6 +60,7 @@ type subject struct {
 	dense     *lm.Model
 	gradients map[string]string // files, by the hash of the calibration data
 	matrices  []matrix
+	samples   []sample
 }
 
 // matrix is a linear layer with what a metric looks at.
@@ -67,16 +68,19 @@ type matrix struct {
 	linear lm.Linear
 	in     gp.Inputs // W is [out, in], in host memory
 	blind  bool      // no calibration token reached it: it is ranked by |W|
-
-	// Of sampled blocks.
-	rows    []int       // that errors are measured on
-	weights kernels.Mat // these rows, F32, on the device
-	hessian kernels.Mat // (2/N)·Σ x xᵀ, F32 [in, in], on the device
-	energy  float64     // Σ w·H·wᵀ over the rows
 }
 
-// maxRows is how many rows of a matrix its error is measured on at most.
-const maxRows = 256
+// sample is what goes through a block of the dense model, on the first of the calibration windows, in host memory.
+type sample struct {
+	block   int
+	rows    int       // tokens
+	lens    []int     // of the windows
+	in, out []float32 // [rows, hidden]
+	energy  float64   // ‖out‖²
+}
+
+// sampleTokens is about how many tokens the error of a block is measured on; never less than a window.
+const sampleTokens = 1024
 
 // prepare opens a subject's model and measures it.
 func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, dir string) (err error) {
@@ -117,18 +121,24 @@ func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, 
 		}
 		return t == gp.X || t == gp.G // the references use them
 	}
-	return s.gather(ctx, uses, sampled(s.dense.Blocks(), blocks))
+	if err := s.gather(ctx, uses); err != nil {
+		return err
+	}
+	return s.sample(ctx, sampled(s.dense.Blocks(), blocks))
 }
 
-// sampled spreads n of so many blocks evenly, first and last included.
-func sampled(blocks, n int) map[int]bool {
+// sampled spreads n of so many blocks evenly, from the first one on. The last one is left out if that is possible: errors of what
+// leaves it say least about the loss.
+func sampled(blocks, n int) []int {
 	n = min(n, blocks)
-	at := map[int]bool{}
-	for i := range n {
-		if n == 1 {
-			at[blocks/2] = true
-		} else {
-			at[i*(blocks-1)/(n-1)] = true
+	span := max(n, blocks-1)
+	at := make([]int, n)
+	for i := range at {
+		switch {
+		case n == 1:
+			at[i] = span / 2
+		default:
+			at[i] = i * (span - 1) / (n - 1)
 		}
 	}
 	return at
@@ -148,7 +158,7 @@ func (s *subject) collectGradients(ctx context.Context, calib corpus.Windows, pa
 }
 
 // gather runs the dense model over the calibration windows.
-func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool, sample map[int]bool) error {
+func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	needs := inflow.SumSquares
 	if uses(gp.Xm) || uses(gp.Xv) {
 		needs |= inflow.Sums
@@ -169,11 +179,7 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool, sample 
 	}
 	defer states.Free()
 	for l := range s.dense.Blocks() {
-		want := needs
-		if sample[l] {
-			want |= inflow.Hessian
-		}
-		if err := s.block(ctx, l, want, states, func(m *matrix, in inflow.Inputs) (err error) {
+		if err := s.block(ctx, l, needs, states, func(m *matrix, in inflow.Inputs) (err error) {
 			if m.in, err = in.Terminals(uses); err == nil {
 				m.in.G, err = g.Of(m.linear)
 			}
@@ -201,7 +207,6 @@ func (s *subject) block(ctx context.Context, l int, want inflow.Set, states *inf
 	if err != nil {
 		return err
 	}
-	shared := map[*inflow.Sum]kernels.Mat{}
 	for _, lin := range linears {
 		m := matrix{linear: lin}
 		in, err := stats.Of(lin)
@@ -210,9 +215,6 @@ func (s *subject) block(ctx context.Context, l int, want inflow.Set, states *inf
 		}
 		if err == nil {
 			m.in.W, err = weights(s.dense, lin)
-		}
-		if err == nil && want&inflow.Hessian != 0 && in.Tokens > 0 {
-			err = m.sample(dev, stats, shared)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", lin.Name, err)
@@ -242,35 +244,54 @@ func weights(m *lm.Model, l lm.Linear) (kernels.Mat, error) {
 	return w, nil
 }
 
-// sample keeps what the error of the matrix is measured with.
-func (m *matrix) sample(dev kernels.Device, stats *inflow.Stats, shared map[*inflow.Sum]kernels.Mat) error {
-	sum := stats.SumOf(m.linear.Name)
-	if shared[sum].IsZero() {
-		h, err := stats.HessianOf(sum, m.linear)
+// sample keeps what goes into and comes out of some blocks.
+func (s *subject) sample(ctx context.Context, blocks []int) error {
+	n, tokens := 0, 0
+	for n < len(s.Calib.IDs) && (n == 0 || tokens+len(s.Calib.IDs[n]) <= sampleTokens) {
+		tokens += len(s.Calib.IDs[n])
+		n++
+	}
+	h, err := s.dense.Embed(s.Calib.IDs[:n])
+	if err != nil {
+		return err
+	}
+	defer h.Free()
+	for l, next := 0, 0; next < len(blocks); l++ {
+		x := sample{block: l, rows: h.X.Rows, lens: h.Lens}
+		in, err := host.F32(s.dense.Device(), h.X)
 		if err != nil {
 			return err
 		}
-		f32 := make([]float32, len(h.Data))
-		for i, v := range h.Data {
-			f32[i] = float32(v)
+		if err := s.dense.RunBlock(ctx, l, h, nil); err != nil {
+			return fmt.Errorf("block %d: %w", l, err)
 		}
-		if shared[sum], err = upload(dev, f32, h.Rows, h.Cols); err != nil {
+		if l != blocks[next] {
+			continue
+		}
+		next++
+		out, err := host.F32(s.dense.Device(), h.X)
+		if err != nil {
 			return err
 		}
+		x.in, x.out = in.Buf.F32(), out.Buf.F32()
+		for _, v := range x.out {
+			x.energy += float64(v) * float64(v)
+		}
+		if !(x.energy > 0) {
+			return fmt.Errorf("block %d: %w: what leaves it is 0", l, ErrSubject)
+		}
+		s.samples = append(s.samples, x)
 	}
-	m.hessian = shared[sum]
-	n := min(maxRows, m.in.W.Rows)
-	w := kernels.MatOf(kernels.NewHost(kernels.F32, n*m.in.W.Cols), n, m.in.W.Cols)
-	for k := range n {
-		i := k * m.in.W.Rows / n
-		m.rows = append(m.rows, i)
-		widen(w.RowF32(k), m.in.W, i)
+	return nil
+}
+
+// distance is ‖y-out‖²/‖out‖².
+func (x *sample) distance(y []float32) (d float64) {
+	for i, v := range x.out {
+		e := float64(y[i]) - float64(v)
+		d += e * e
 	}
-	var err error
-	if m.weights, err = upload(dev, w.Buf.F32(), n, w.Cols); err == nil {
-		m.energy, err = energy(dev, w.Buf.F32(), m.hessian)
-	}
-	return err
+	return d / x.energy
 }
 
 // widen copies a row to F32.
@@ -295,34 +316,6 @@ func upload(dev kernels.Device, data []float32, rows, cols int) (kernels.Mat, er
 		return kernels.Mat{}, err
 	}
 	return kernels.MatOf(buf, rows, cols), dev.Upload(buf, 0, kernels.WrapF32(data).Bytes())
-}
-
-// energy is Σ_i d_i·H·d_iᵀ over the rows of d, on the device; products in F32, their sum in F64.
-func energy(dev kernels.Device, d []float32, h kernels.Mat) (sum float64, err error) {
-	rows := len(d) / h.Cols
-	x, err := upload(dev, d, rows, h.Cols)
-	if err != nil {
-		return 0, err
-	}
-	defer x.Buf.Free()
-	buf, err := dev.Alloc(kernels.F32, len(d))
-	if err != nil {
-		return 0, err
-	}
-	defer buf.Free()
-	p := kernels.MatOf(buf, rows, h.Cols)
-	dev.Ops().MatMulNT(p, x, h, kernels.MatMul{}) // H is symmetric
-	if err := dev.Ops().Sync(); err != nil {
-		return 0, err
-	}
-	out, err := host.F32(dev, p)
-	if err != nil {
-		return 0, err
-	}
-	for i, v := range d {
-		sum += float64(v) * float64(out.Buf.F32()[out.Off+i])
-	}
-	return sum, nil
 }
 
 func (s *subject) close() error {
