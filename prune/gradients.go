@@ -2,6 +2,7 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // GradientOptions says where the gradients come from that a metric asks for, and how they are kept.
 type GradientOptions struct {
 	// File is a .safetensors file or folder with a tensor "<matrix without .weight>.G" [out, in] for every matrix, F32, BF16
-	// or F16: 100·√(Σ g²) over the calibration sequences, g the gradient of a sequence's mean loss. Empty: they are computed.
+	// or F16: 100·√(Σ g²) over the calibration sequences, g the gradient of a sequence's mean loss. One whose metadata say that it was
+	// made from another model or other calibration data is refused. Empty: they are computed.
 	File string `json:"file,omitempty"`
 	// Keep is a .safetensors file that computed gradients are written to, instead of memory: 4 bytes a weight, F32. A file
 	// that is there is used if it was made from the same model and calibration data, and refused otherwise.
@@ -50,21 +52,14 @@ func (w *walk) collectGradients(ctx context.Context) (err error) {
 	case o.File != "":
 		w.gradients.File, err = safetensors.OpenDir(o.File)
 	case o.Keep != "":
-		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep, w.report.Model.Fingerprint+" "+w.calib.Hash)
+		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep, w.report.Model.Fingerprint, w.calib.Hash)
 	default:
 		w.gradients.Memory, err = w.computedGradients(ctx)
 	}
-	if err != nil || w.gradients.File == nil {
-		return err
+	if err == nil {
+		w.report.Notes, err = w.gradients.Fit(w.m, w.report.Model.Fingerprint, w.calib.Hash)
 	}
-	for b := range w.m.Blocks() {
-		for _, l := range w.m.Linears(b) {
-			if err := w.gradients.Check(l); err != nil {
-				return err
-			}
-		}
-	}
-	return ctx.Err()
+	return errors.Join(err, ctx.Err())
 }
 
 func (w *walk) gradientJob() grads.Job {

@@ -9,12 +9,16 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Keep writes what it computes to a file, or finds it there. made names the model and the data: a file that was made from
+// madeFrom is the metadata key of the fingerprints of the model and of the calibration data, with a space between them.
+const madeFrom = "made_from"
+
+// Keep writes what it computes to a file, or finds it there. model and data are fingerprints: a file that was made from
 // others is refused.
-func (j Job) Keep(ctx context.Context, path, made string) (*safetensors.Dir, error) {
+func (j Job) Keep(ctx context.Context, path, model, data string) (*safetensors.Dir, error) {
 	f, err := safetensors.OpenDir(path)
+	made := model + " " + data
 	if err == nil {
-		if f.Metadata()["made_from"] != made {
+		if f.Metadata()[madeFrom] != made {
 			_ = f.Close()
 			return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the file or name another", path, ErrUnfit)
 		}
@@ -26,7 +30,7 @@ func (j Job) Keep(ctx context.Context, path, made string) (*safetensors.Dir, err
 			tensors = append(tensors, safetensors.Info{Name: Name(l), DType: safetensors.F32, Shape: []int64{int64(l.Out), int64(l.In)}})
 		}
 	}
-	out, err := safetensors.Create(path, tensors, map[string]string{"made_from": made, "meaning": "100*sqrt(sum g^2)"}, safetensors.Options{})
+	out, err := safetensors.Create(path, tensors, map[string]string{madeFrom: made, "meaning": "100*sqrt(sum g^2)"}, safetensors.Options{})
 	if err != nil {
 		return nil, err
 	}

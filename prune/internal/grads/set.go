@@ -25,8 +25,69 @@ type Set struct {
 // Name is the tensor that holds the gradients of a matrix.
 func Name(l lm.Linear) string { return strings.TrimSuffix(l.Name, ".weight") + ".G" }
 
-// Check tells whether the file has the gradients of a matrix.
-func (s *Set) Check(l lm.Linear) error {
+// Fit tells whether the gradients are those of a model, and whether there are any; model and data are fingerprints, of which the
+// second is empty in a run without calibration data. The notes are about what a file does not say, and what nobody asked for.
+func (s *Set) Fit(m *lm.Model, model, data string) (notes []string, err error) {
+	notes = []string{}
+	var linears []lm.Linear
+	for b := range m.Blocks() {
+		linears = append(linears, m.Linears(b)...)
+	}
+	if s.File != nil {
+		if notes, err = s.checkFile(linears, model, data); err != nil {
+			return notes, err
+		}
+	}
+	for _, l := range linears {
+		if g, err := s.Of(l); err != nil || !g.IsZero() {
+			return notes, err
+		}
+	}
+	return notes, fmt.Errorf("%w: they are 0 for all %d matrices (HINT: calibration windows of one token have no loss)", ErrUnfit, len(linears))
+}
+
+// checkFile tells whether the file was made for a model and has its matrices.
+func (s *Set) checkFile(linears []lm.Linear, model, data string) (notes []string, err error) {
+	if notes, err = s.origin(model, data); err != nil {
+		return notes, err
+	}
+	known := map[string]bool{}
+	for _, l := range linears {
+		if err := s.check(l); err != nil {
+			return notes, err
+		}
+		known[Name(l)] = true
+	}
+	var extra []string
+	for _, name := range s.File.Names() {
+		if !known[name] {
+			extra = append(extra, name)
+		}
+	}
+	if len(extra) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %d tensors are the gradients of no matrix of the model and were not used; the first is %.200q", s.File.Path(), len(extra), extra[0]))
+	}
+	return notes, nil
+}
+
+// origin compares what the file says about where it comes from.
+func (s *Set) origin(model, data string) (notes []string, err error) {
+	from, ok := s.File.Metadata()[madeFrom]
+	if !ok {
+		return []string{s.File.Path() + ": the file does not say from which model and calibration data its gradients were made"}, nil
+	}
+	theirs, sample, _ := strings.Cut(from, " ")
+	switch {
+	case theirs != model:
+		return []string{}, fmt.Errorf("%s: %w: made from the model with fingerprint %.64q; this is %q", s.File.Path(), ErrUnfit, theirs, model)
+	case data != "" && sample != data:
+		return []string{}, fmt.Errorf("%s: %w: made from the calibration data with hash %.64q; these are %q", s.File.Path(), ErrUnfit, sample, data)
+	}
+	return []string{}, nil
+}
+
+// check tells whether the file has the gradients of a matrix.
+func (s *Set) check(l lm.Linear) error {
 	name := Name(l)
 	info, ok := s.File.Info(name)
 	switch {

@@ -33,7 +33,7 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.StringVar(&f.Update, "update", "", "what happens to the weights that stay: "+strings.Join(Updates, ", ")+"; left out, the method's own")
 	set.StringVar(&f.Permutation, "permutation", string(prune.Identity), "order of the inputs in which N:M holds: "+strings.Join(Permutations, ", "))
 	set.StringVar(&f.Overrides, "overrides", "", "YAML file with matrices that are treated differently")
-	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or F16); left out, they are computed from --calib")
+	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or F16) of this model; left out, they are computed from --calib; a matrix without any is ranked by |weight| and counted, and a model without any is an error")
 	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false, "keep gradients in F32 instead of the published code's F16")
 	set.Float64Var(&f.settings.Update.Damping, "damp", 0, "share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
 	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")

@@ -1,0 +1,104 @@
+package prune
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// A file of gradients says which model and data it is from. Another model of the same shapes, also the same one in another
+// type, and other data are refused; a file that says nothing, and tensors that nobody asked for, are remarked on.
+func TestGradientsOfAnotherModel(t *testing.T) {
+	tmp := t.TempDir()
+	dir := llama(2).write(t, filepath.Join(tmp, "m"), nil)
+	keep := filepath.Join(tmp, "g.safetensors")
+	calib := windows(3, 9, 61)
+	run := func(dir string, calib []int, metric Metric, g GradientOptions) (*Report, error) {
+		o := Options{Metric: metric, Sparsity: .5, Gradients: g}
+		return Model(ctx, load(t, dir, 2, lm.Options{}), windows(calib[0], calib[1], 61), o)
+	}
+	if _, err := run(dir, []int{3, 9}, PrunerZero(), GradientOptions{Keep: keep}); err != nil {
+		t.Fatal(err)
+	}
+	changed := llama(2).write(t, filepath.Join(tmp, "changed"), func(_ string, v []float32) { v[0]++ })
+	twin := filepath.Join(tmp, "twin")
+	s, err := load(t, dir, 1, lm.Options{}).NewSaver(twin, lm.SaveOptions{DType: safetensors.F32})
+	if err == nil {
+		err = s.Finish(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ := load(t, dir, 1, lm.Options{}).Fingerprint(ctx)
+	for _, other := range []string{changed, twin} {
+		theirs, _ := load(t, other, 1, lm.Options{}).Fingerprint(ctx)
+		_, err := run(other, []int{3, 9}, PrunerZero(), GradientOptions{File: keep})
+		if !errors.Is(err, ErrGradients) || !strings.Contains(err.Error(), own) || !strings.Contains(err.Error(), theirs) {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	if _, err := run(dir, []int{2, 9}, GBLM(), GradientOptions{File: keep}); !errors.Is(err, ErrGradients) || !strings.Contains(err.Error(), calib.Hash) {
+		t.Errorf("other calibration data: %v", err)
+	}
+	if r, err := run(dir, []int{3, 9}, GBLM(), GradientOptions{File: keep}); err != nil || len(r.Notes) != 0 {
+		t.Errorf("its own: %v, %v", r, err)
+	}
+	bare := filepath.Join(tmp, "bare.safetensors")
+	rewriteGradients(t, keep, bare, "model.layers.9.mlp.up_proj.G")
+	r, err := run(dir, []int{3, 9}, PrunerZero(), GradientOptions{File: bare})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(r.Notes, "\n")
+	if !strings.Contains(notes, "does not say from which model") || !strings.Contains(notes, `1 tensors are the gradients of no matrix of the model and were not used; the first is "model.layers.9.mlp.up_proj.G"`) {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+// rewriteGradients copies a file without its metadata and with one more tensor.
+func rewriteGradients(t *testing.T, from, to, extra string) {
+	t.Helper()
+	f, err := safetensors.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	one := safetensors.Info{Name: extra, DType: safetensors.F32, Shape: []int64{1, 1}}
+	infos := []safetensors.Info{one}
+	for _, name := range f.Names() {
+		info, _ := f.Info(name)
+		infos = append(infos, safetensors.Info{Name: name, DType: info.DType, Shape: info.Shape})
+	}
+	w, err := safetensors.Create(to, infos, nil, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.WriteTensor(extra, make([]byte, 4))
+	for _, name := range f.Names() {
+		data, readErr := f.Bytes(name)
+		err = errors.Join(err, readErr, w.WriteTensor(name, data))
+	}
+	if err = errors.Join(err, w.Finish()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Windows of one token have no loss, hence no gradients: nothing could be ranked by them.
+func TestNoGradientsAtAll(t *testing.T) {
+	dir := llama(2).write(t, filepath.Join(t.TempDir(), "m"), nil)
+	keep := filepath.Join(t.TempDir(), "g.safetensors")
+	for _, g := range []GradientOptions{{}, {Keep: keep}} {
+		for _, metric := range []Metric{PrunerZero(), GBLM()} {
+			o := Options{Metric: metric, Sparsity: .5, Gradients: g}
+			if _, err := Model(ctx, load(t, dir, 2, lm.Options{}), windows(3, 1, 61), o); err == nil {
+				t.Errorf("%s, %+v: no error", metric.Name, g)
+			} else {
+				t.Log(err)
+			}
+		}
+	}
+}
