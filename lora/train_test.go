@@ -315,7 +315,7 @@ func TestOtherRun(t *testing.T) {
 	}
 }
 
-// TestThreads: neither the number of threads nor what is kept of the activations changes a bit.
+// TestMemoryChangesNothing: how much is kept of the activations changes no bit.
 func TestMemoryChangesNothing(t *testing.T) {
 	var want []byte
 	for _, memory := range []int64{-1, 200 << 10, 1 << 30} {
