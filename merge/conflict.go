@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/merge/internal/conflict"
-	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // Measures are six metrics of conflict between models.
@@ -135,36 +133,8 @@ func prepareExperts(r Recipe, doc *recipe.Document, named map[string]string, o O
 		w = newWork(r, doc, o)
 		err = w.resolve(named)
 	}
-	w.method = &method.Method{Summary: "mean where models agree, experts where they conflict", Spec: recipe.Method{Name: recipe.Mediated, Base: recipe.BaseRequired}}
+	w.method = &method.Method{Summary: summary, Spec: recipe.Method{Name: recipe.Mediated, Base: recipe.BaseRequired}}
 	return w, err
-}
-
-func newWork(r Recipe, doc *recipe.Document, o Options) *work {
-	return &work{
-		recipe: r, doc: doc, o: o, models: map[recipe.Ref]*input.Model{}, folders: map[recipe.Ref]string{},
-		stats: map[string]*safetensors.File{},
-	}
-}
-
-// resolve opens the models and plans every tensor.
-func (w *work) resolve(named map[string]string) error {
-	if err := w.open(named); err != nil {
-		return err
-	}
-	missing, err := w.o.missing()
-	if err != nil {
-		return err
-	}
-	dtype, err := w.o.dtype()
-	if err != nil {
-		return err
-	}
-	w.plan, err = recipe.Resolve(w.doc, w.inputs, method.Specs(), recipe.Options{Missing: missing, Truncate: w.o.Truncate, DType: dtype})
-	if err != nil {
-		return faulty(err)
-	}
-	w.warnings = slices.Clone(w.plan.Warnings)
-	return faulty(w.readVocabulary())
 }
 
 // analysis is what was counted of every tensor.

@@ -71,6 +71,9 @@ func Check(r Recipe, o Options) (*Summary, error) {
 	if len(r.docs) != 1 {
 		return nil, fmt.Errorf("recipe with %d documents: %w", len(r.docs), ErrOption)
 	}
+	if r.docs[0].Mediate != nil {
+		return checkMediation(r, o)
+	}
 	w, err := prepare(r, r.docs[0], nil, o)
 	defer w.close()
 	if err != nil {
@@ -80,9 +83,11 @@ func Check(r Recipe, o Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	return w.summary(groups)
+}
+
+// summary is what a merge of groups would do.
+func (w *work) summary(groups []stream.Group) (*Summary, error) {
 	memory, err := stream.Budget(groups, w.streaming())
 	if err != nil {
 		return nil, err
@@ -97,6 +102,9 @@ func Check(r Recipe, o Options) (*Summary, error) {
 
 // one merges one document.
 func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]string, dst string, o Options) (report *Report, err error) {
+	if doc.Mediate != nil {
+		return mediate(ctx, r, doc, named, dst, o)
+	}
 	start := time.Now()
 	w, err := prepare(r, doc, named, o)
 	defer func() { err = errors.Join(err, w.close()) }()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -56,6 +57,8 @@ type Options struct {
 	AllowNonFinite bool `json:"allow_non_finite,omitempty"`
 	Overwrite      bool `json:"-"` // replace an existing checkpoint once the new one is complete
 	Resume         bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
+	// Device runs the dense model of mediate for the features of its router; nil if no recipe needs it (see Recipe.NeedsDevice).
+	Device kernels.Device `json:"-"`
 	// Progress is called now and then, by one goroutine at a time. May be nil.
 	Progress func(Progress) `json:"-"`
 

@@ -29,6 +29,7 @@ type Report struct {
 	Vocabulary int64              `json:"vocabulary,omitempty"`
 	Inputs     []Source           `json:"inputs"`
 	NonFinite  []stream.NonFinite `json:"non_finite,omitempty"` // only if they were allowed
+	Mediation  *Mediation         `json:"mediation,omitempty"`  // of mediate
 	Warnings   []string           `json:"warnings,omitempty"`
 	Recipe     string             `json:"recipe"`
 

@@ -15,16 +15,7 @@ import (
 // sideFiles writes everything beside the weights: configuration, tokenizer, card, recipe and manifest.
 func (w *work) sideFiles(dir string, _ []string, report *Report) error {
 	donor := w.folders[w.plan.Models[w.plan.Donor]]
-	config, err := readFile(filepath.Join(donor, "config.json"))
-	switch {
-	case err == nil:
-		if config, err = w.plan.OutputConfig(config); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(donor, "config.json"), err)
-		}
-		if err := output.WriteFile(filepath.Join(dir, "config.json"), config); err != nil {
-			return err
-		}
-	case !errors.Is(err, os.ErrNotExist):
+	if err := w.writeConfig(donor, dir); err != nil {
 		return err
 	}
 	if err := w.writeTokenizer(donor, dir); err != nil {
@@ -41,6 +32,21 @@ func (w *work) sideFiles(dir string, _ []string, report *Report) error {
 		return err
 	}
 	return output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n'))
+}
+
+// writeConfig writes the configuration, if the donor has one.
+func (w *work) writeConfig(donor, dir string) error {
+	config, err := readFile(filepath.Join(donor, "config.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if config, err = w.plan.OutputConfig(config); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(donor, "config.json"), err)
+	}
+	return output.WriteFile(filepath.Join(dir, "config.json"), config)
 }
 
 // card is the output's README.md: what it was made from and how, in the form that hubs read.

@@ -33,33 +33,40 @@ type work struct {
 
 // prepare opens the models of a document and resolves it. The caller closes the work, also after an error.
 func prepare(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*work, error) {
-	w := &work{
+	w := newWork(r, doc, o)
+	var err error
+	if w.method, err = method.Find(doc.Method); err != nil {
+		return w, fmt.Errorf("%s: %w", r.path, err)
+	}
+	return w, w.resolve(named)
+}
+
+func newWork(r Recipe, doc *recipe.Document, o Options) *work {
+	return &work{
 		recipe: r, doc: doc, o: o, models: map[recipe.Ref]*input.Model{}, folders: map[recipe.Ref]string{},
 		stats: map[string]*safetensors.File{},
 	}
-	var err error
-	if w.method, err = method.Find(doc.Method); err != nil && doc.Method != recipe.Mediated {
-		return w, fmt.Errorf("%s: %w", r.path, err)
-	} else if err != nil {
-		return w, fmt.Errorf("%s: %s has an entry point of its own: %w", r.path, doc.Method, ErrMethod)
-	}
+}
+
+// resolve opens the models and plans every tensor.
+func (w *work) resolve(named map[string]string) error {
 	if err := w.open(named); err != nil {
-		return w, err
+		return err
 	}
-	missing, err := o.missing()
+	missing, err := w.o.missing()
 	if err != nil {
-		return w, err
+		return err
 	}
-	dtype, err := o.dtype()
+	dtype, err := w.o.dtype()
 	if err != nil {
-		return w, err
+		return err
 	}
-	w.plan, err = recipe.Resolve(doc, w.inputs, method.Specs(), recipe.Options{Missing: missing, Truncate: o.Truncate, DType: dtype})
+	w.plan, err = recipe.Resolve(w.doc, w.inputs, method.Specs(), recipe.Options{Missing: missing, Truncate: w.o.Truncate, DType: dtype})
 	if err != nil {
-		return w, faulty(err)
+		return faulty(err)
 	}
 	w.warnings = slices.Clone(w.plan.Warnings)
-	return w, faulty(w.readVocabulary())
+	return faulty(w.readVocabulary())
 }
 
 // open opens every model that the document mentions.

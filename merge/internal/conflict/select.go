@@ -19,10 +19,10 @@ type Candidate struct {
 
 // Rule chooses groups; the fields are those of a recipe's select.
 type Rule struct {
-	Name   string  // sigma, none, all, otsu, threshold, top_k, top_fraction, quantile, budget, layers
-	Value  float64 // of sigma, threshold, top_k, top_fraction, quantile
-	Bytes  int64   // of budget
-	Layers []int   // of layers
+	Name   string  `json:"rule"`             // sigma, none, all, otsu, threshold, top_k, top_fraction, quantile, budget, layers
+	Value  float64 `json:"value,omitempty"`  // of sigma, threshold, top_k, top_fraction, quantile
+	Bytes  int64   `json:"bytes,omitempty"`  // of budget
+	Layers []int   `json:"layers,omitempty"` // of layers
 }
 
 // Choose tells for each group whether it is routed. Of equal ones the earlier wins. Rules with a bound route what lies above

@@ -1,0 +1,165 @@
+package experts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/merge/internal/conflict"
+)
+
+// Where the parts of a mediated folder lie.
+const (
+	Folder       = "mediator"
+	ManifestName = "mediator.json"
+	RouterName   = "router.safetensors"
+)
+
+// FormatVersion is that of the manifest.
+const FormatVersion = 1
+
+// Manifest is mediator/mediator.json.
+type Manifest struct {
+	FormatVersion int               `json:"format_version"`
+	Version       string            `json:"version"` // of the program
+	Job           string            `json:"job"`
+	Base          Source            `json:"base"`
+	Experts       []Member          `json:"experts"` // by name
+	Granularity   string            `json:"granularity"`
+	Metric        string            `json:"metric"`
+	Density       float64           `json:"density"`
+	Baseline      conflict.Measures `json:"baseline"`
+	Select        conflict.Rule     `json:"select"`
+	Groups        []Group           `json:"groups"`
+	Average       string            `json:"average"`
+	Dense         string            `json:"dense"`
+	Keep          Keep              `json:"keep"`
+	DType         string            `json:"dtype"`
+	Routed        []string          `json:"routed"` // tensors, in the order of the checkpoint
+	Indices       string            `json:"index_type"`
+	Router        *Router           `json:"router,omitempty"`
+	Files         []File            `json:"files"` // of the mediator folder beside the manifest
+	Weights       []File            `json:"weights"`
+	Complete      bool              `json:"complete"` // false while the weights are being written
+}
+
+// Source is a model that was read.
+type Source struct {
+	Path  string `json:"path"`
+	Files []File `json:"files"`
+}
+
+// File is a file as it was.
+type File struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Member is an expert.
+type Member struct {
+	Name    string          `json:"name"`
+	Source  Source          `json:"source"`
+	File    string          `json:"file,omitempty"` // in the mediator folder; none if nothing is routed
+	Tensors map[string]Part `json:"tensors"`
+}
+
+// Group is the decision about a group of tensors.
+type Group struct {
+	Name        string  `json:"name"`
+	Layer       int     `json:"layer"`
+	Conflict    float64 `json:"d"`
+	Numerator   float64 `json:"numerator"`
+	Denominator float64 `json:"denominator"`
+	Excess      float64 `json:"excess"`
+	Bytes       int64   `json:"bytes_at_most"` // that the experts take if it is routed
+	Eligible    bool    `json:"eligible"`
+	Routed      bool    `json:"routed"`
+}
+
+// Router says how requests are routed and what that was calibrated on.
+type Router struct {
+	Features    string         `json:"features"`
+	Classifier  string         `json:"classifier"`
+	Shrinkage   float64        `json:"shrinkage"`
+	Dim         int            `json:"dim"`
+	Prompts     map[string]int `json:"prompts"` // by expert
+	HeldOut     int            `json:"held_out"`
+	Accuracy    float64        `json:"accuracy"` // on the held-out prompts
+	LogLoss     float64        `json:"log_loss"` // nats, on them, after calibration
+	Temperature float64        `json:"temperature"`
+	Outside     float64        `json:"ood_threshold"`
+}
+
+// manifestMax bounds what is read of a manifest.
+const manifestMax = 64 << 20
+
+// ReadManifest reads and checks the manifest of a mediated folder.
+func ReadManifest(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, Folder, ManifestName)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, manifestMax+1))
+	if err != nil {
+		return nil, err
+	}
+	bad := func(format string, args ...any) (*Manifest, error) {
+		return nil, fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), ErrManifest)
+	}
+	if len(text) > manifestMax {
+		return bad("longer than %d bytes", manifestMax)
+	}
+	var m Manifest
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return bad("%v", err)
+	}
+	if m.FormatVersion != FormatVersion {
+		return bad("format version %d, this program knows %d", m.FormatVersion, FormatVersion)
+	}
+	if !m.Complete {
+		return bad("the folder is not complete")
+	}
+	if len(m.Experts) == 0 || len(m.Experts) > conflict.MaxModels {
+		return bad("%d experts", len(m.Experts))
+	}
+	names := map[string]bool{}
+	for _, e := range m.Experts {
+		if names[e.Name] || e.Name == "" {
+			return bad("two experts %.80q, or one without a name", e.Name)
+		}
+		names[e.Name] = true
+		if !plain(e.File) && (e.File != "" || len(e.Tensors) > 0) {
+			return bad("file %.80q is no plain name", e.File)
+		}
+	}
+	for _, x := range m.Files {
+		if !plain(x.Name) {
+			return bad("file %.80q is no plain name", x.Name)
+		}
+	}
+	for _, x := range m.Weights {
+		if !plain(x.Name) {
+			return bad("file %.80q is no plain name", x.Name)
+		}
+	}
+	return &m, nil
+}
+
+// plain tells whether a name is that of a file in its folder.
+func plain(name string) bool {
+	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
+}
+
+// Text is the manifest as it is written.
+func (m *Manifest) Text() ([]byte, error) {
+	text, err := json.MarshalIndent(m, "", "  ")
+	return append(text, '\n'), err
+}

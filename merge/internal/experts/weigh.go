@@ -1,0 +1,134 @@
+package experts
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/merge/internal/stream"
+	"github.com/modelcompress/compress/merge/internal/vec"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Weighted is an expert with its weight.
+type Weighted struct {
+	*Expert
+	Weight float64
+}
+
+// Workspace is the buffers of one goroutine.
+type Workspace struct {
+	dense, acc []float32
+	hit        []bool
+}
+
+// Chunks is in how many parts a tensor of n elements is put together.
+func Chunks(n int64) int { return int((n + Chunk - 1) / Chunk) }
+
+// Weigh puts a part of a tensor together: effective weights D + Σ_t w_t·(V_t - D) on the kept elements of the experts, added in
+// their order in float32 and rounded once to the type of dense, the bytes of the whole dense tensor. changed gets the elements
+// that some expert keeps, in ascending order, with the bytes of their effective values. A single expert of weight 1 gives its
+// stored values bit for bit.
+func (ws *Workspace) Weigh(list []Weighted, tensor string, d safetensors.DType, dense []byte, chunk int, changed func(i int64, value []byte)) error {
+	width := int64(d.Bits() / 8)
+	lo := int64(chunk) * Chunk
+	hi := min(lo+Chunk, int64(len(dense))/width)
+	if one := alone(list, tensor); one != nil {
+		one.each(lo, hi, func(i, k int64) { changed(i, one.values[k*width:(k+1)*width]) })
+		return nil
+	}
+	if err := ws.load(dense[lo*width:hi*width], d, hi-lo); err != nil {
+		return err
+	}
+	for _, e := range list {
+		if p := e.Part(tensor); p != nil && e.Weight != 0 {
+			ws.add(p, lo, hi, float32(e.Weight))
+		}
+	}
+	out := make([]byte, (hi-lo)*width)
+	for i := range ws.acc {
+		ws.acc[i] += ws.dense[i]
+	}
+	if err := stream.Narrow(out, ws.acc, d); err != nil {
+		return fmt.Errorf("tensor %q: %w", tensor, err)
+	}
+	for i, hit := range ws.hit {
+		if hit {
+			changed(lo+int64(i), out[int64(i)*width:int64(i+1)*width])
+		}
+	}
+	return nil
+}
+
+// alone is the part of the only expert of weight 1, if its values are stored as they are; nil otherwise.
+func alone(list []Weighted, tensor string) *Stored {
+	var one *Stored
+	for _, e := range list {
+		p := e.Part(tensor)
+		switch {
+		case e.Weight == 0 || p == nil && e.Weight != 1:
+			continue
+		case one != nil || e.Weight != 1 || p == nil || p.Delta || p.dense():
+			return nil
+		}
+		one = p
+	}
+	return one
+}
+
+// load widens the dense elements of a chunk and clears the rest.
+func (ws *Workspace) load(dense []byte, d safetensors.DType, n int64) error {
+	if int64(cap(ws.dense)) < n {
+		ws.dense, ws.acc, ws.hit = make([]float32, Chunk), make([]float32, Chunk), make([]bool, Chunk)
+	}
+	ws.dense, ws.acc, ws.hit = ws.dense[:n], ws.acc[:n], ws.hit[:n]
+	clear(ws.acc)
+	clear(ws.hit)
+	src, err := stream.NewMapped(dense, d, 0, nil)
+	if err != nil {
+		return err
+	}
+	return src.Read(ws.dense, 0)
+}
+
+// add adds what an expert of a weight changes.
+func (ws *Workspace) add(p *Stored, lo, hi int64, weight float32) {
+	if p.dense() {
+		p.differences(ws.acc, lo, hi, weight)
+		for i := range ws.hit {
+			ws.hit[i] = true
+		}
+		return
+	}
+	p.each(lo, hi, func(i, k int64) {
+		d := p.value(k)
+		if !p.Delta {
+			d -= ws.dense[i-lo]
+		}
+		ws.acc[i-lo] += weight * d
+		ws.hit[i-lo] = true
+	})
+}
+
+// Apart is ‖a - b‖² of two tensors of one type.
+func Apart(d safetensors.DType, a, b []byte) (float64, error) {
+	x, err := stream.NewMapped(a, d, 0, nil)
+	if err != nil {
+		return 0, err
+	}
+	y, err := stream.NewMapped(b, d, 0, nil)
+	if err != nil {
+		return 0, err
+	}
+	const step = 4096
+	var p, q [step]float32
+	sum, n := 0.0, len(a)/(d.Bits()/8)
+	for first := 0; first < n; first += step {
+		k := min(step, n-first)
+		if err := errors.Join(x.Read(p[:k], int64(first)), y.Read(q[:k], int64(first))); err != nil {
+			return 0, err
+		}
+		vec.Sub(p[:k], p[:k], q[:k])
+		sum += vec.Dot(p[:k], p[:k])
+	}
+	return sum, nil
+}

@@ -1,0 +1,272 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/linalg"
+)
+
+// Options of [Fit].
+type Options struct {
+	Classifier string  // lda, logistic or mlp
+	Shrinkage  float64 // of the covariance towards a multiple of the identity
+	Seed       uint64  // of the network's start
+}
+
+// Quality is how a router does on prompts that it was not trained on.
+type Quality struct {
+	HeldOut  int     // how many there were; 0: too few prompts, so that the training prompts were taken
+	Accuracy float64 // share whose expert is the most likely one
+	LogLoss  float64 // nats
+}
+
+// Fit trains a router on normalised features, x[t] those of expert t. Every fifth prompt of an expert is held out for the
+// temperature, the threshold and the quality.
+func Fit(x [][][]float64, o Options) (*Router, Quality, error) {
+	var train, held sample
+	for t, list := range x {
+		for i, f := range list {
+			if i%5 == 4 {
+				held.add(f, t)
+			} else {
+				train.add(f, t)
+			}
+		}
+	}
+	q := Quality{HeldOut: len(held.x)}
+	if q.HeldOut == 0 {
+		held = train
+	}
+	r := &Router{Classifier: o.Classifier, Temperature: 1}
+	if err := r.discriminants(train, len(x), o.Shrinkage); err != nil {
+		return nil, q, err
+	}
+	switch o.Classifier {
+	case "lda":
+	case "logistic":
+		r.linear = fitLinear(train, len(x))
+	case "mlp":
+		var err error
+		if r.network, err = fitNetwork(train, len(x), o.Seed); err != nil {
+			return nil, q, err
+		}
+	default:
+		return nil, q, fmt.Errorf("classifier %.40q: want lda, logistic or mlp: %w", o.Classifier, ErrPrompts)
+	}
+	return r, q, r.calibrate(held, &q)
+}
+
+// sample is features with their experts.
+type sample struct {
+	x [][]float64
+	t []int
+}
+
+func (s *sample) add(x []float64, t int) { s.x, s.t = append(s.x, x), append(s.t, t) }
+
+// discriminants are means, priors and the pooled covariance, shrunk: (1-s)·S + s·(tr S/d)·I.
+func (r *Router) discriminants(train sample, experts int, shrinkage float64) error {
+	counts := make([]float64, experts)
+	for _, t := range train.t {
+		counts[t]++
+	}
+	for t, n := range counts {
+		if n < 1 {
+			return fmt.Errorf("expert %d has no prompts: %w", t, ErrPrompts)
+		}
+	}
+	d := len(train.x[0])
+	r.Mean, r.Prior = linalg.New(experts, d), make([]float64, experts)
+	for i, x := range train.x {
+		row := r.Mean.Row(train.t[i])
+		for j, v := range x {
+			row[j] += v / counts[train.t[i]]
+		}
+	}
+	centred := linalg.New(len(train.x), d)
+	for i, x := range train.x {
+		for j, v := range x {
+			centred.Set(i, j, v-r.Mean.At(train.t[i], j))
+		}
+	}
+	for t := range counts {
+		r.Prior[t] = counts[t] / float64(len(train.x))
+	}
+	r.Chol = linalg.New(d, d)
+	solver := linalg.Solver{}
+	solver.Mul(r.Chol, centred, centred, linalg.Product{TransA: true})
+	r.Chol.Scale(1 / float64(max(1, len(train.x)-experts)))
+	trace := 0.0
+	for i := range d {
+		trace += r.Chol.At(i, i)
+	}
+	if !(trace > 0) {
+		return fmt.Errorf("all prompts of an expert have the same feature: %w", ErrPrompts)
+	}
+	r.Chol.Scale(1 - shrinkage)
+	for i := range d {
+		r.Chol.Set(i, i, r.Chol.At(i, i)+shrinkage*trace/float64(d))
+	}
+	if err := solver.Cholesky(r.Chol, false); err != nil {
+		return fmt.Errorf("covariance of %d prompts in %d dimensions, shrinkage %v: %w: %w", len(train.x), d, shrinkage, ErrPrompts, err)
+	}
+	return r.prepare()
+}
+
+// calibrate finds the temperature that gives held-out prompts the least loss, and the distance that 95 of 100 do not reach.
+func (r *Router) calibrate(held sample, q *Quality) error {
+	scores := make([][]float64, len(held.x))
+	distances := make([]float64, len(held.x))
+	for i, x := range held.x {
+		var err error
+		if scores[i], err = r.scores(x); err != nil {
+			return err
+		}
+		if distances[i], err = r.distance(x); err != nil {
+			return err
+		}
+		if best(scores[i]) == held.t[i] {
+			q.Accuracy += 1 / float64(len(held.x))
+		}
+	}
+	loss := func(log float64) float64 { return logLoss(scores, held.t, math.Exp(log)) }
+	r.Temperature = math.Exp(golden(loss, math.Log(1e-3), math.Log(1e3)))
+	q.LogLoss = logLoss(scores, held.t, r.Temperature)
+	slices.Sort(distances)
+	at := 0.95 * float64(len(distances)-1)
+	i := int(at)
+	j := min(i+1, len(distances)-1)
+	r.Outside = distances[i] + (at-float64(i))*(distances[j]-distances[i])
+	return nil
+}
+
+// logLoss is the mean of -log softmax(scores/temperature) at the right expert.
+func logLoss(scores [][]float64, t []int, temperature float64) float64 {
+	sum := 0.0
+	for i, s := range scores {
+		top := slices.Max(s)
+		z := 0.0
+		for _, v := range s {
+			z += math.Exp((v - top) / temperature)
+		}
+		sum += math.Log(z) - (s[t[i]]-top)/temperature
+	}
+	return sum / float64(len(scores))
+}
+
+// golden is the place of a minimum between two bounds, by golden sections.
+func golden(f func(float64) float64, lo, hi float64) float64 {
+	ratio := (math.Sqrt(5) - 1) / 2
+	a, b := hi-ratio*(hi-lo), lo+ratio*(hi-lo)
+	fa, fb := f(a), f(b)
+	for range 80 {
+		if fa <= fb {
+			hi, b, fb = b, a, fa
+			a = hi - ratio*(hi-lo)
+			fa = f(a)
+		} else {
+			lo, a, fa = a, b, fb
+			b = lo + ratio*(hi-lo)
+			fb = f(b)
+		}
+	}
+	return (lo + hi) / 2
+}
+
+// linear is W·(x-centre)/scale + b.
+type linear struct {
+	weight linalg.Matrix // [T, d]
+	bias   []float64
+	centre []float64
+	scale  float64
+}
+
+func (l *linear) scores(x []float64) []float64 {
+	out := slices.Clone(l.bias)
+	for t := range out {
+		row := l.weight.Row(t)
+		for i, v := range x {
+			out[t] += row[i] * (v - l.centre[i]) / l.scale
+		}
+	}
+	return out
+}
+
+// spread are the mean of features and the root of their mean variance.
+func spread(x [][]float64) (centre []float64, scale float64) {
+	centre = make([]float64, len(x[0]))
+	for _, f := range x {
+		for i, v := range f {
+			centre[i] += v / float64(len(x))
+		}
+	}
+	for _, f := range x {
+		for i, v := range f {
+			scale += (v - centre[i]) * (v - centre[i])
+		}
+	}
+	return centre, math.Sqrt(scale / float64(len(x)*len(centre)))
+}
+
+// ridge is the penalty on squared weights of the logistic regression, and steps how often its gradient is followed.
+const (
+	ridge = 1e-3
+	steps = 600
+)
+
+// fitLinear is multinomial logistic regression with a ridge penalty, by accelerated gradients (Nesterov) with the step that the
+// largest eigenvalue of the features allows: half of it bounds the curvature.
+func fitLinear(s sample, experts int) *linear {
+	centre, scale := spread(s.x)
+	n, d := len(s.x), len(centre)
+	x := linalg.New(n, d+1)
+	for i, f := range s.x {
+		for j, v := range f {
+			x.Set(i, j, (v-centre[j])/scale)
+		}
+		x.Set(i, d, 1)
+	}
+	solver := linalg.Solver{}
+	norm, err := solver.SpectralNorm(x, 1e-3)
+	if err != nil {
+		norm = x.Norm() // an upper bound
+	}
+	step := 1 / (0.55*norm*norm/float64(n) + ridge)
+	w, ahead := linalg.New(d+1, experts), linalg.New(d+1, experts)
+	p, g := linalg.New(n, experts), linalg.New(d+1, experts)
+	momentum := 1.0
+	for range steps {
+		solver.Mul(p, x, ahead, linalg.Product{})
+		for i := range n {
+			softmax(p.Row(i))
+			p.Row(i)[s.t[i]]--
+		}
+		solver.Mul(g, x, p, linalg.Product{TransA: true})
+		next := (1 + math.Sqrt(1+4*momentum*momentum)) / 2
+		for k := range w.Data {
+			penalty := ridge * ahead.Data[k]
+			if k >= d*experts {
+				penalty = 0 // the bias
+			}
+			v := ahead.Data[k] - step*(g.Data[k]/float64(n)+penalty)
+			ahead.Data[k] = v + (momentum-1)/next*(v-w.Data[k])
+			w.Data[k] = v
+		}
+		momentum = next
+	}
+	l := &linear{weight: w.Sub(0, d, 0, experts).T(), bias: slices.Clone(w.Row(d)), centre: centre, scale: scale}
+	return l
+}
+
+func softmax(x []float64) {
+	top, sum := slices.Max(x), 0.0
+	for i, v := range x {
+		x[i] = math.Exp(v - top)
+		sum += x[i]
+	}
+	for i := range x {
+		x[i] /= sum
+	}
+}

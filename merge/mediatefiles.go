@@ -1,0 +1,149 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/merge/internal/experts"
+	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/stream"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// writeExperts makes the files of the experts from the finished dense model.
+func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
+	dense, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer dense.Close()
+	var choose, write []stream.Group
+	files := make([]*safetensors.Writer, len(m.members))
+	m.parts = nil
+	for i := range m.plan.Tensors {
+		if !m.routed[i] {
+			continue
+		}
+		it, keys, err := m.expertItem(i, dense)
+		if err != nil {
+			return err
+		}
+		parts := make([]*experts.Part, len(m.members))
+		for k := range parts {
+			parts[k] = &experts.Part{Tensor: it.Tensor.Name, DType: it.DType, Shape: it.Tensor.Shape}
+		}
+		m.parts = append(m.parts, parts)
+		choose = append(choose, stream.Group{Items: []*stream.Item{it}, Program: m.keep.Choose(it.Tensor, parts, keys)})
+		write = append(write, stream.Group{Items: []*stream.Item{it}, Program: &method.Program{}})
+	}
+	if _, err := stream.Inspect(ctx, choose, m.streaming()); err != nil {
+		return err
+	}
+	for k := range files {
+		if len(m.parts) == 0 { // nothing is routed, so there is nothing to store
+			break
+		}
+		if files[k], err = m.create(side, k); err != nil {
+			return errors.Join(err, abort(files))
+		}
+	}
+	for i, g := range write {
+		it := g.Items[0]
+		write[i].Program = m.keep.Write(it.Tensor, m.parts[i], m.keys(it.Tensor), files)
+	}
+	if _, err := stream.Inspect(ctx, write, m.streaming()); err != nil {
+		return errors.Join(err, abort(files))
+	}
+	m.describe()
+	for _, f := range files {
+		if f == nil {
+			continue
+		}
+		if err := f.Finish(); err != nil {
+			return errors.Join(err, abort(files))
+		}
+	}
+	return nil
+}
+
+// abort removes unfinished files.
+func abort(files []*safetensors.Writer) error {
+	var errs []error
+	for _, f := range files {
+		if f != nil {
+			errs = append(errs, f.Abort())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// create lays out the file of a member.
+func (m *mediation) create(side string, member int) (*safetensors.Writer, error) {
+	parts := make([]*experts.Part, len(m.parts))
+	for i := range parts {
+		parts[i] = m.parts[i][member]
+	}
+	return experts.Create(filepath.Join(side, fileOf(m.names[member])), parts, map[string]string{"expert": m.names[member], "job": m.manifest.Job})
+}
+
+// describe puts the parts into the manifest.
+func (m *mediation) describe() {
+	m.manifest.Experts = nil
+	for k, name := range m.names {
+		e := experts.Member{Name: name, Tensors: map[string]experts.Part{}}
+		if len(m.parts) > 0 {
+			e.File = fileOf(name)
+		}
+		for _, parts := range m.parts {
+			e.Tensors[parts[k].Tensor] = *parts[k]
+		}
+		m.manifest.Experts = append(m.manifest.Experts, e)
+	}
+}
+
+// expertItem is the engine's view of a routed tensor: the dense model is the base, the experts are the inputs.
+func (m *mediation) expertItem(i int, dense *safetensors.Dir) (*stream.Item, []*method.Tensor, error) {
+	t := &m.plan.Tensors[i]
+	tensor := &method.Tensor{Name: t.Name, Shape: t.Shape, N: safetensors.Info{Shape: t.Shape}.Elements(), Base: true}
+	it := &stream.Item{Tensor: tensor, DType: t.DType}
+	for k, model := range m.members {
+		for j := range t.Sources {
+			s := &t.Sources[j]
+			if s.Model != model {
+				continue
+			}
+			src, err := m.source(it, t, s)
+			if err != nil {
+				return nil, nil, err
+			}
+			it.X, it.Models = append(it.X, src), append(it.Models, m.names[k])
+			tensor.Inputs = append(tensor.Inputs, method.Input{Model: model, Name: m.names[k]})
+		}
+	}
+	if len(it.X) != len(m.members) {
+		return nil, nil, fmt.Errorf("tensor %q: not every expert has it: %w", t.Name, ErrMissing)
+	}
+	data, err := dense.Bytes(t.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	it.Base, err = stream.NewMapped(data, t.DType, 0, func() { _ = dense.Release(t.Name) }) // a failing release costs memory alone
+	it.Models = append(it.Models, "the dense model")
+	return it, m.keys(tensor), err
+}
+
+// keys are tensors for the random choices of each member, which depend on its name and on nothing of the others.
+func (m *mediation) keys(t *method.Tensor) []*method.Tensor {
+	list := make([]*method.Tensor, len(m.names))
+	for k, name := range m.names {
+		h := fnv.New64a()
+		h.Write([]byte(t.Name))
+		h.Write([]byte{0})
+		h.Write([]byte(name))
+		list[k] = &method.Tensor{Name: t.Name, Inputs: []method.Input{{Name: name}}, Seed: [2]uint64{m.o.Seed, h.Sum64()}}
+	}
+	return list
+}
