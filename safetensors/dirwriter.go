@@ -26,6 +26,8 @@ type DirOptions struct {
 	ShardOf map[string]string
 	// IndexMetadata goes into the index beside total_size.
 	IndexMetadata map[string]string
+	// WriteAt writes tensors' bytes to a file of the output instead of [os.File.WriteAt], which nil means.
+	WriteAt func(f *os.File, p []byte, off int64) (int, error)
 }
 
 // DirWriter writes a model as one file or several with an index. Its methods are those of Writer, over all files.
@@ -89,7 +91,7 @@ func newDirWriter(dir string, tensors []Info, metadata map[string]string, opts D
 	nameOf := make(map[string]string, len(tensors))
 	var total int64
 	for i, shard := range shards {
-		w, err := newWriter(filepath.Join(dir, shard.name), shard.tensors, metadata, Options{Order: opts.Order})
+		w, err := newWriter(filepath.Join(dir, shard.name), shard.tensors, metadata, Options{Order: opts.Order, WriteAt: opts.WriteAt})
 		if err != nil {
 			return nil, err
 		}
@@ -310,6 +312,15 @@ func (d *DirWriter) Done(name string) bool { return d.writer(name).Done(name) }
 // Remaining lists the tensors that are not completely written, in the caller's order.
 func (d *DirWriter) Remaining() []string {
 	return slices.DeleteFunc(slices.Clone(d.names), d.Done)
+}
+
+// Position is where a tensor's first byte lies in its file, 0 for an unknown tensor.
+func (d *DirWriter) Position(name string) int64 {
+	s, err := d.writer(name).find(name)
+	if err != nil {
+		return 0
+	}
+	return s.info.Offset
 }
 
 // Sync returns once everything written before is durable; see Writer.Sync.

@@ -10,38 +10,9 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/safetensors/internal/disk"
 )
-
-// retry repeats a system call that a signal interrupted.
-func retry(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// preallocate reserves the blocks of a file of the given size, so that writing into it cannot run out of space. Where
-// that is not possible, it sets the size after looking at the free space, which others may take meanwhile.
-func preallocate(f *os.File, size int64) error {
-	err := retry(func() error { return reserve(f, size) })
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
-		return err
-	}
-	if free, ok := freeSpace(f); ok && free < size {
-		return unix.ENOSPC
-	}
-	return f.Truncate(size)
-}
-
-// freeSpace gives the bytes that a process without privileges may still write beside f.
-func freeSpace(f *os.File) (int64, bool) {
-	var stat unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
-		return 0, false
-	}
-	return int64(stat.Bavail) * int64(stat.Bsize), true
-}
 
 // diskError turns a full disk or quota into ErrNoSpace, and a limit on the size of a file into ErrFileSize.
 func diskError(err error, f *os.File, need int64) error {
@@ -51,7 +22,7 @@ func diskError(err error, f *os.File, need int64) error {
 	case unix.EFBIG:
 		return fault(fmt.Errorf("%w: %w", ErrFileSize, cause), -1, "it needs %d bytes", need)
 	case unix.ENOSPC, unix.EDQUOT:
-		free, _ := freeSpace(f)
+		free, _ := disk.Free(f)
 		return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed, %d are free", need, free)
 	}
 	return err
@@ -69,7 +40,7 @@ func syncDir(path string) error {
 // lock takes f for this writer alone; ErrBusy if another one has it. File systems without locks
 // (some network ones) give no protection.
 func lock(f *os.File) error {
-	err := retry(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	err := disk.Retry(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return ErrBusy

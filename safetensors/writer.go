@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"github.com/modelcompress/compress/safetensors/internal/disk"
 )
 
 // partialSuffix is what an unfinished file has behind its final name.
@@ -16,6 +18,8 @@ const partialSuffix = ".partial"
 type Options struct {
 	Order     Order // of the tensors in the file; default OrderGiven
 	Overwrite bool  // Finish may replace an existing file; default false
+	// WriteAt writes tensors' bytes instead of [os.File.WriteAt], which nil means.
+	WriteAt func(f *os.File, p []byte, off int64) (int, error)
 }
 
 // Sink is what a Writer and a DirWriter have in common. WriteTensor, WriteAt, MarkDone and Sync may be called from
@@ -47,6 +51,7 @@ type Writer struct {
 	path      string
 	overwrite bool
 	resumed   bool // by Reopen, so that tensors may be there already
+	writeAt   func(f *os.File, p []byte, off int64) (int, error)
 	layout    *layout
 	slots     []slot
 	byName    map[string]int
@@ -103,7 +108,10 @@ func newWriter(path string, tensors []Info, metadata map[string]string, opts Opt
 	if err != nil {
 		return nil, locate(err, path, "")
 	}
-	w := &Writer{path: path, overwrite: opts.Overwrite, layout: l}
+	w := &Writer{path: path, overwrite: opts.Overwrite, layout: l, writeAt: opts.WriteAt}
+	if w.writeAt == nil {
+		w.writeAt = (*os.File).WriteAt
+	}
 	w.slots = make([]slot, len(l.tensors))
 	w.byName = make(map[string]int, len(l.tensors))
 	for i, t := range l.tensors {
@@ -148,7 +156,7 @@ func (w *Writer) start() error {
 	if err := w.file.Truncate(0); err != nil {
 		return err
 	}
-	if err := preallocate(w.file, w.layout.size); err != nil {
+	if err := disk.Reserve(w.file, w.layout.size); err != nil {
 		return diskError(err, w.file, w.layout.size)
 	}
 	w.unsaved.Store(true)
@@ -279,7 +287,7 @@ func (w *Writer) write(s *slot, p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil
 	}
-	n, err := w.file.WriteAt(p, s.info.Offset+off)
+	n, err := w.writeAt(w.file, p, s.info.Offset+off)
 	if err != nil {
 		err = diskError(err, w.file, int64(len(p)-n))
 		return locate(err, w.path, s.info.Name)

@@ -31,6 +31,9 @@ type memory struct {
 	data map[string][]byte
 }
 
+// Position implements [stream.Sink].
+func (m *memory) Position(string) int64 { return 0 }
+
 func (m *memory) WriteAt(name string, p []byte, off int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

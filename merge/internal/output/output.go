@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -59,6 +60,7 @@ type Folder struct {
 	dir      string // final
 	stage    string
 	writer   *safetensors.DirWriter
+	files    direct.Files
 	journal  *os.File
 	complete bool
 
@@ -176,7 +178,7 @@ func (f *Folder) lock() error {
 }
 
 func (f *Folder) options() safetensors.DirOptions {
-	return safetensors.DirOptions{Order: safetensors.OrderAligned, MaxShardSize: f.o.MaxShard}
+	return safetensors.DirOptions{Order: safetensors.OrderAligned, MaxShardSize: f.o.MaxShard, WriteAt: f.files.WriteAt}
 }
 
 // metadata is what readers of the format look for.
@@ -291,6 +293,9 @@ func (f *Folder) Done(name string) bool { return f.writer.Done(name) }
 // Shards lists the names of the files.
 func (f *Folder) Shards() []string { return f.writer.Shards() }
 
+// Position is where a tensor's first byte lies in its file.
+func (f *Folder) Position(name string) int64 { return f.writer.Position(name) }
+
 // WriteAt writes a part of a tensor; several goroutines may call it at once.
 func (f *Folder) WriteAt(name string, p []byte, off int64) error {
 	if err := f.writer.WriteAt(name, p, off); err != nil {
@@ -361,7 +366,7 @@ func (f *Folder) Finish(side func(dir string) error) error {
 	if err := f.catchUp(); err != nil {
 		return err
 	}
-	if err := f.writer.Finish(); err != nil {
+	if err := errors.Join(f.files.Close(), f.writer.Finish()); err != nil {
 		return err
 	}
 	if err := f.verify(); err != nil {
@@ -420,52 +425,12 @@ func (f *Folder) publish() error {
 	return os.RemoveAll(f.stage) // by now what stood there before
 }
 
-// verify opens the finished files and compares every part with its checksum.
-func (f *Folder) verify() error {
-	d, err := safetensors.OpenDir(f.stage)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if len(d.Names()) != len(f.o.Tensors) {
-		return fmt.Errorf("%s: %d tensors, want %d: %w", f.stage, len(d.Names()), len(f.o.Tensors), ErrVerify)
-	}
-	for _, t := range f.o.Tensors {
-		info, ok := d.Info(t.Name)
-		if !ok || info.DType != t.DType || !slices.Equal(info.Shape, t.Shape) {
-			return fmt.Errorf("%s: tensor %q is not what was laid out: %w", f.stage, t.Name, ErrVerify)
-		}
-		if err := d.View(t.Name, func(data []byte) error { return f.compare(t.Name, data) }); err != nil {
-			return err
-		}
-		if err := d.Release(t.Name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compare checks a tensor against the checksums of its parts, which must cover it.
-func (f *Folder) compare(name string, data []byte) error {
-	covered := int64(0)
-	for _, s := range f.sums[name] {
-		if vec.Checksum(data[s.Off:s.Off+s.Len]) != s.Sum {
-			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, name, s.Off, s.Off+s.Len, ErrVerify)
-		}
-		covered += s.Len
-	}
-	if covered != int64(len(data)) {
-		return fmt.Errorf("%s: tensor %q: %d of %d bytes were written: %w", f.stage, name, covered, len(data), ErrVerify)
-	}
-	return nil
-}
-
 // Suspend leaves the unfinished output for a later run with Resume.
 func (f *Folder) Suspend() error {
 	if f.complete {
 		return nil
 	}
-	return errors.Join(f.catchUp(), f.writer.Suspend(), f.journal.Close())
+	return errors.Join(f.catchUp(), f.files.Close(), f.writer.Suspend(), f.journal.Close())
 }
 
 // Abort removes the unfinished output.
@@ -474,7 +439,7 @@ func (f *Folder) Abort() error {
 		return nil
 	}
 	_ = f.settle() // the output goes anyway
-	return errors.Join(f.writer.Abort(), f.journal.Close(), os.RemoveAll(f.stage))
+	return errors.Join(f.files.Close(), f.writer.Abort(), f.journal.Close(), os.RemoveAll(f.stage))
 }
 
 func syncFolder(path string) error {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
@@ -25,10 +26,10 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 		}
 		buf := <-e.free
 		size := width(s.DType)
-		if int64(cap(buf)) < (s.end-s.first)*size {
-			buf = make([]byte, (s.end-s.first)*size)
+		if n := (s.end-s.first)*size + direct.Slack; int64(cap(buf)) < n {
+			buf = make([]byte, n)
 		}
-		data := buf[:(s.end-s.first)*size]
+		data := direct.Buffer(buf[:cap(buf)], e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
 		err := ws.blocks(s, 0, check, func(b *method.Block) error {
 			p.Apply(b)
 			at := (b.Off - s.first) * size
@@ -114,11 +115,12 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 	}
 	return e.each(segments, func(_ *workspace, i int) error {
 		s := segments[i]
-		data := make([]byte, (s.end-s.first)*width(s.DType))
+		size := width(s.DType)
+		data := direct.Buffer(make([]byte, (s.end-s.first)*size+direct.Slack), e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
 		if err := e.store(s, data, w.Out[s.first:s.end], s.first); err != nil {
 			return err
 		}
-		e.full <- chunk{s.run, s.first * width(s.DType), data, nil}
+		e.full <- chunk{s.run, s.first * size, data, nil}
 		return nil
 	})
 }

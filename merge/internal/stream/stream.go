@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -57,6 +58,8 @@ type Item struct {
 type Sink interface {
 	// WriteAt writes a part of a tensor; several goroutines call it at once.
 	WriteAt(name string, p []byte, off int64) error
+	// Position is where a tensor's first byte lies in its file; buffers are laid out to suit.
+	Position(name string) int64
 }
 
 // Options of [Run].
@@ -184,7 +187,7 @@ func reserve(groups []Group, o Options) (int64, error) {
 			block, segment := lengths(g.Program, it)
 			buffers := int64(len(it.X)+8) * block * 4 * int64(o.Workers)
 			if it.Raw == nil {
-				buffers += segment * width(it.DType) * int64(2*o.Workers+writers)
+				buffers += (segment*width(it.DType) + direct.Slack) * int64(2*o.Workers+writers)
 			}
 			reserved = max(reserved, buffers)
 		}

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package safetensors
+package disk
 
 import (
 	"os"
