@@ -18,6 +18,7 @@ var (
 	ErrExists   = stage.ErrExists
 	ErrOtherJob = stage.ErrOtherJob
 	ErrInPlace  = stage.ErrInPlace
+	ErrDamaged  = stage.ErrDamaged
 	// ErrSavePacked refuses to save a model with packed matrices.
 	ErrSavePacked = errors.New("a model whose matrices are packed as bitmasks is not saved")
 )
@@ -79,7 +80,8 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 // plan lists the tensors to write: those of the source, in its order and files unless the options say otherwise.
 func (s *Saver) plan() stage.Plan {
 	src := s.m.source
-	p := stage.Plan{Metadata: maps.Clone(src.Metadata())}
+	p := stage.Plan{Metadata: map[string]string{}}
+	maps.Copy(p.Metadata, src.Metadata())
 	s.names = src.Names()
 	for _, name := range s.names {
 		info, _ := src.Info(name)
@@ -89,9 +91,6 @@ func (s *Saver) plan() stage.Plan {
 		}
 		s.infos[name] = info
 		p.Tensors = append(p.Tensors, info)
-	}
-	if p.Metadata == nil {
-		p.Metadata = map[string]string{}
 	}
 	if p.Metadata["format"] == "" {
 		p.Metadata["format"] = "pt" // what other tools look for
@@ -123,6 +122,9 @@ func stringsOf(raw map[string]json.RawMessage) map[string]string {
 
 // Done reports whether a tensor is complete, from this run or an interrupted one.
 func (s *Saver) Done(name string) bool { return s.folder.Done(name) }
+
+// Damaged lists the tensors of an interrupted run whose bytes are not those that it wrote; they are not done.
+func (s *Saver) Damaged() []string { return s.folder.Damaged() }
 
 // Complete reports whether the output is under its name: after Finish, or because an earlier run of the same job had finished it.
 func (s *Saver) Complete() bool { return s.folder.Complete() }
@@ -261,8 +263,7 @@ const pieceLen = 1 << 20
 
 // writeMat writes a matrix of the device, converted where it must be.
 func (s *Saver) writeMat(name string, x kernels.Mat, want safetensors.DType) error {
-	flat := x.Reshape(1, x.Len())
-	t := dtypes[want]
+	flat, t := x.Reshape(1, x.Len()), dtypes[want]
 	size := t.Size()
 	piece, err := s.m.dev.Alloc(t, min(pieceLen, flat.Cols))
 	if err != nil {
@@ -286,8 +287,7 @@ func (s *Saver) writeMat(name string, x kernels.Mat, want safetensors.DType) err
 
 // convert writes an unchanged tensor in another type, piece by piece.
 func (s *Saver) convert(name string, stored safetensors.Info, want safetensors.DType) error {
-	from, to := dtypes[stored.DType], dtypes[want]
-	n := int(stored.Elements())
+	from, to, n := dtypes[stored.DType], dtypes[want], int(stored.Elements())
 	a, err := s.m.dev.Alloc(from, min(pieceLen, n))
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ type journal struct {
 type journalEntry struct {
 	Job  *string  `json:"job,omitempty"`
 	Done []string `json:"done,omitempty"`
+	Sums []uint32 `json:"sums,omitempty"` // CRC-32C of their bytes
 }
 
 // openJournal opens or makes a journal and reads what is there.
@@ -79,13 +80,21 @@ func (j *journal) job() (string, bool) {
 	return *j.entries[0].Job, true
 }
 
-// done lists the tensors that are there.
-func (j *journal) done() []string {
-	var names []string
+// done lists the tensors that are there, in the order in which they were first noted, and their latest checksums; nil where there is none.
+func (j *journal) done() (sums map[string]*uint32, names []string) {
+	sums = map[string]*uint32{}
 	for _, e := range j.entries {
-		names = append(names, e.Done...)
+		for i, name := range e.Done {
+			if _, known := sums[name]; !known {
+				names = append(names, name)
+			}
+			sums[name] = nil
+			if i < len(e.Sums) {
+				sums[name] = &e.Sums[i]
+			}
+		}
 	}
-	return names
+	return sums, names
 }
 
 // start empties the journal and notes the job.
@@ -104,11 +113,11 @@ func (j *journal) start(job string) error {
 }
 
 // add notes tensors; they are durable before, the note is when add returns.
-func (j *journal) add(names []string) error {
+func (j *journal) add(names []string, sums []uint32) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return j.write(journalEntry{Done: names})
+	return j.write(journalEntry{Done: names, Sums: sums})
 }
 
 func (j *journal) write(e journalEntry) error {

@@ -18,6 +18,7 @@ var (
 	ErrExists   = errors.New("output exists already")
 	ErrOtherJob = errors.New("unfinished output belongs to another job")
 	ErrInPlace  = errors.New("output is the folder of the model itself")
+	ErrDamaged  = errors.New("its bytes are not those that the interrupted run wrote")
 )
 
 // jobKey is the metadata key of the fingerprint.
@@ -50,6 +51,7 @@ type Folder struct {
 	side     []string
 	extra    map[string][]byte // files of the caller
 	done     map[string]bool
+	damaged  []string
 	shards   map[string]string // of an output that was complete before
 	complete bool              // everything is under the final name
 	over     bool
@@ -119,12 +121,8 @@ func (f *Folder) resume(p Plan) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range f.journal.done() {
-		if !f.writer.Done(name) {
-			if err := f.writer.MarkDone(name); err != nil {
-				return err
-			}
-		}
+	if err := f.takeUp(); err != nil {
+		return errors.Join(err, f.writer.Suspend())
 	}
 	for _, t := range p.Tensors {
 		f.done[t.Name] = f.writer.Done(t.Name)
@@ -167,12 +165,16 @@ func (f *Folder) Closed() bool { return f.complete || f.over }
 // Writer is where tensors are written.
 func (f *Folder) Writer() *safetensors.DirWriter { return f.writer }
 
-// Commit makes tensors durable that were written, and notes that they are there.
+// Commit makes tensors durable that were written, and notes that they are there and the checksums of their bytes.
 func (f *Folder) Commit(names []string) error {
 	if err := f.writer.Sync(); err != nil {
 		return err
 	}
-	if err := f.journal.add(names); err != nil {
+	sums, err := f.sums(names)
+	if err != nil {
+		return err
+	}
+	if err := f.journal.add(names, sums); err != nil {
 		return err
 	}
 	for _, name := range names {

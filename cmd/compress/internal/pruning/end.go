@@ -30,6 +30,9 @@ func (p *pruning) remarks(r *Report) error {
 	if text := shell.Beyond(p.model, p.calib.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)
 	}
+	if bad := p.opts.Out.Damaged(); len(bad) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d matrices of the interrupted run no longer had the bytes that it wrote and were pruned again; the first is %q", len(bad), bad[0]))
+	}
 	if left := checkpoint.NotCopied(p.model.Path(), p.dense); len(left) > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
 	}
