@@ -83,9 +83,15 @@ func read[Head, Step any](j *Journal[Step], text []byte, same func(found Head) e
 		}
 		var err error
 		if number == 1 {
+			// A header of another version may have other fields: same sees what could be read before the rest is refused.
 			var found Head
-			if err = strict(body, &found); err == nil {
+			odd := strict(body, &found)
+			if json.Valid(body) {
+				_ = json.Unmarshal(body, &found) // goes on behind fields that don't fit
 				err = same(found)
+			}
+			if err == nil {
+				err = odd
 			}
 		} else {
 			var s Step

@@ -138,7 +138,11 @@ func (p *parser) name(depth int) (*Node, error) {
 		p.pos++
 	}
 	n := Node{Name: p.text[start:p.pos]}
-	if n.Name == "" {
+	switch {
+	case n.Name == "" && p.peek() == '.', n.Name != "" && n.Name[0] <= '9':
+		p.pos = start
+		return nil, p.fail(ErrSyntax, "a number, and formulas have no constants")
+	case n.Name == "":
 		return nil, p.fail(ErrSyntax, "%s where an operand should be", p.here())
 	}
 	if p.take('(') {

@@ -1,17 +1,21 @@
 package searching
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/gp"
 )
 
 // The files of a search.
@@ -61,6 +65,30 @@ func take(o *Options) (*place, error) {
 		}
 	}
 	return p, nil
+}
+
+// written refuses to go on with the journal of another version of the program, whose measurements may differ. What else a
+// journal has to agree with is checked when it is opened.
+func (p *place) written(version string) error {
+	text, err := os.ReadFile(p.path(journalFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	line, _, _ := bytes.Cut(text, []byte{'\n'})
+	body, _, _ := bytes.Cut(line, []byte{'\t'})
+	var head struct {
+		Fitness string `json:"fitness"`
+	}
+	if json.Unmarshal(body, &head) != nil {
+		return nil // damaged, or cut off
+	}
+	if by, _, ok := strings.Cut(head.Fitness, " "); ok && by != version {
+		return fmt.Errorf("%s:1: %w: compress %.40s wrote it, this is %s", p.path(journalFile), gp.ErrJournal, by, version)
+	}
+	return nil
 }
 
 // path is that of one of its files.

@@ -49,6 +49,11 @@ func Run(j *shell.Job, paths []string, o Options) (_ any, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.release()) }()
+	if o.Resume {
+		if err := p.written(compress.Version()); err != nil {
+			return nil, err
+		}
+	}
 	s := &search{Job: j, o: &o, place: p, opts: opts, grammar: grammar}
 	if err := s.prepare(paths, settings); err != nil {
 		return nil, errors.Join(err, s.close())

@@ -37,7 +37,8 @@ type Generation struct {
 	Agreement []Agreement `json:"agreement"` // of the rungs, over the candidates of this generation
 }
 
-// Agreement is the rank correlation of two neighbouring rungs, over the candidates that reached both.
+// Agreement is the rank correlation of two neighbouring rungs, over all candidates that reached both. These are the better part
+// of their generations, so that it is lower than it would be over all candidates.
 type Agreement struct {
 	Lower    fitness.Rung `json:"lower"`
 	Upper    fitness.Rung `json:"upper"`
