@@ -30,7 +30,7 @@ func elementwise(f *file) {
 	softcapLoop(f)
 	addLoop(f)
 	normLoops(f)
-	widenLoops(f)
+	widenLoops(f, 0)
 	narrowLoops(f)
 }
 
@@ -129,8 +129,9 @@ func normLoops(f *file) {
 
 var words = "[]uint16"
 
-// widenLoops convert 16-bit floats to float32.
-func widenLoops(f *file) {
+// widenLoops convert 16-bit floats to float32. What lies so many bytes ahead, if not 0, is fetched into the
+// second cache.
+func widenLoops(f *file, ahead int) {
 	for _, bf := range []bool{true, false} {
 		name := map[bool]string{true: "widenRowBF16", false: "widenRowF16"}[bf]
 		f.fn(name, "for i { dst[i] = float32(x[i]) }", "", param{"dst", floats}, param{"x", words})
@@ -148,6 +149,9 @@ func widenLoops(f *file) {
 				vector(".Z (SI), K1,")
 			} else {
 				vector(" (SI),")
+				if ahead > 0 {
+					f.op("PREFETCHT1 %d(SI)", ahead)
+				}
 			}
 			f.put(0, "(DI)", tail)
 		}, func() {

@@ -8,7 +8,7 @@ var keys = "[]uint32"
 func merging(f *file) {
 	f.counting()
 	addLoop(f)
-	widenLoops(f)
+	widenLoops(f, 8192) // the next block of the same input, which others come before
 	narrowLoops(f)
 	productLoops(f)
 	peakLoop(f)

@@ -38,7 +38,11 @@ func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped
 // Read implements [Source].
 func (m *Mapped) Read(dst []float32, off int64) error {
 	size := int64(m.dtype.Bits() / 8)
-	widen(dst, m.data[off*size:(off+int64(len(dst)))*size], m.dtype)
+	first, end := off*size, (off+int64(len(dst)))*size
+	if first == 0 || first/window != end/window {
+		m.advise(end, (end/window+1)*window, populate)
+	}
+	widen(dst, m.data[first:end], m.dtype)
 	Round(dst, m.round)
 	return nil
 }
@@ -102,21 +106,29 @@ func words(p []byte) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(p))), len(p)/2)
 }
 
+// window is how many bytes are mapped at once, before their turn, which costs less than a fault for every few pages.
+const window = 512 << 10
+
 // Ahead implements [Source]: it asks the system to read the pages.
 func (m *Mapped) Ahead(off, n int64) {
 	size := int64(m.dtype.Bits() / 8)
+	m.advise(off*size, (off+n)*size, unix.MADV_WILLNEED)
+}
+
+// advise tells the system about the whole pages of bytes [lo, hi); the first may begin before lo.
+func (m *Mapped) advise(lo, hi int64, advice int) {
 	if m.release == nil {
 		return
 	}
-	lo, hi := off*size, min((off+n)*size, int64(len(m.data)))
+	hi = min(hi, int64(len(m.data)))
 	page := int64(unix.Getpagesize())
 	start := int64(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
-	lo = max(0, (start+lo)/page*page-start) // advice takes whole pages; the first may begin before the tensor
+	lo = max(0, (start+lo)/page*page-start)
 	if skew := (start + lo) % page; skew != 0 {
 		lo += page - skew
 	}
 	if lo < hi {
-		_ = unix.Madvise(m.data[lo:hi], unix.MADV_WILLNEED) // only advice
+		_ = unix.Madvise(m.data[lo:hi], advice) // only advice
 	}
 }
 
