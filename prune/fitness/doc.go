@@ -25,6 +25,13 @@
 // worst quality of those that went further, plus how much worse than the last of them it was on the rung that stopped it: within
 // a generation the order is that of the ladder.
 //
+// # How well rungs order
+//
+// A rung is only worth its place if it orders candidates as the rungs above it do. Over random legal trees it does (Spearman 0.98
+// between the rungs layers and full on a small and on a middling model), over the seeds of a search too (0.97). Among metrics that
+// are nearly as good as Wanda's the cheap rung tells less (0.43 over the best third of the seeds), so the correlations that a search
+// reports, over the candidates that reached both rungs, are lower than these: they are restricted to the better part.
+//
 // # Data
 //
 // [Divide] deals the windows of one text out to search, selection and test; [Overlap] measures how much of one set of windows
