@@ -7,6 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/hparams"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/moments"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -58,6 +64,15 @@ func find(name string) (method, error) {
 	return method{}, fmt.Errorf("%w %.100q (known: %s)", ErrMethod, name, strings.Join(Methods(), ", "))
 }
 
+// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
+// width. For others they are derived from the number of blocks. The error wraps [ErrMethod].
+func Defaults(method string, c *lm.Config) (HParams, error) {
+	if _, err := find(method); err != nil {
+		return HParams{}, err
+	}
+	return hparams.DefaultsOf(method, c)
+}
+
 // Batches reports whether a method writes several facts at once.
 func Batches(name string) bool {
 	m, err := find(name)
@@ -88,7 +103,7 @@ type Editing struct {
 	seed    uint64
 	sep     []int32
 	solver  linalg.Solver
-	cov     covariance
+	cov     moments.Covariance
 	weights map[string]*weight
 	order   []string              // of the weights
 	cache   map[int]linalg.Matrix // AlphaEdit: keys of earlier edits, in rows, by block
@@ -118,14 +133,14 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 		return nil, fmt.Errorf("%w: layers: %s writes to one layer, not %d", ErrOptions, method.name, len(e.hp.Layers))
 	}
 	for _, b := range e.hp.Layers {
-		if _, err := linear(m, b, arch.Down); err != nil {
+		if _, err := probe.Linear(m, b, arch.Down); err != nil {
 			return nil, err
 		}
 	}
 	if NeedsStatistics(method.name, e.hp) && o.Statistics == nil {
 		return nil, fmt.Errorf("%w: %s needs the covariance of keys (HINT: give a text to collect it from)", ErrStatistics, method.name)
 	}
-	e.cov = covariance{stats: o.Statistics, solver: e.solver}
+	e.cov = moments.Covariance{Stats: o.Statistics, Solver: e.solver}
 	return e, nil
 }
 
@@ -133,7 +148,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 func (e *Editing) HParams() HParams { return e.hp }
 
 // Damped lists the covariances that had to be made positive definite.
-func (e *Editing) Damped() []Damping { return e.cov.damped }
+func (e *Editing) Damped() []Damping { return e.cov.Damped }
 
 // Steps are the edits so far.
 func (e *Editing) Steps() []Step { return e.steps }
@@ -155,9 +170,9 @@ type change struct {
 	cache   map[int]linalg.Matrix
 	goals   []*goal     // of methods that search values
 	losses  [][]float64 // of those that train, by edit
-	lambda  map[int]float64
-	keys    map[int]linalg.Matrix // [n, in]: what the solve used, by block
-	resid   map[int]linalg.Matrix // [n, out]
+
+	keys  map[int]linalg.Matrix // [n, in]: what the solve used, by block
+	resid map[int]linalg.Matrix // [n, out]
 }
 
 // Step is one application of a method: an edit, or a batch of edits.
@@ -201,7 +216,7 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 	s := Step{Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Keys: c.cache, Context: c.context, Losses: c.losses}
 	if len(c.codes) > 0 {
-		l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+		l, err := probe.Linear(e.m, e.hp.Layers[0], arch.Down)
 		if err != nil {
 			return nil, err
 		}

@@ -2,14 +2,11 @@ package edit
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
-
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Encoder turns records into token ids.
 type Encoder struct {

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -28,7 +30,7 @@ type Codebook struct {
 	Linear string
 
 	codes []Code
-	rows  rows
+	rows  probe.Rows
 	at    []int // rows of the next passes that are asked about; nil: every row
 }
 
@@ -54,12 +56,12 @@ func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
 		if i >= x.Rows {
 			continue
 		}
-		key, err := b.rows.get(x, i)
+		key, err := b.rows.Get(x, i)
 		if err != nil {
 			return err
 		}
 		if n, d := b.nearest(key); d <= b.codes[n].Eps {
-			if err := b.rows.put(y, i, b.codes[n].Value); err != nil {
+			if err := b.rows.Put(y, i, b.codes[n].Value); err != nil {
 				return err
 			}
 		}
@@ -77,7 +79,7 @@ func (b *Codebook) Parameters() []lm.Parameter { return nil }
 func (b *Codebook) nearest(key []float64) (int, float64) {
 	best, d := 0, math.Inf(1)
 	for i, c := range b.codes {
-		if n := distance(c.Key, key); n < d {
+		if n := probe.Distance(c.Key, key); n < d {
 			best, d = i, n
 		}
 	}
@@ -91,7 +93,7 @@ func (e *Editing) codes(name string, list []Code) error {
 		return err
 	}
 	if e.book == nil {
-		book := &Codebook{Linear: l.Name, rows: rows{e.m.Device()}}
+		book := &Codebook{Linear: l.Name, rows: probe.Rows{Dev: e.m.Device()}}
 		if e.detach, err = e.m.Attach(book, l.Name); err != nil {
 			return err
 		}
@@ -101,7 +103,7 @@ func (e *Editing) codes(name string, list []Code) error {
 		return fmt.Errorf("%w: a codebook at %q and one at %q", ErrOptions, e.book.Linear, name)
 	}
 	for _, c := range list {
-		if c.Index < 0 || c.Index > len(e.book.codes) || len(c.Key) != l.In || len(c.Value) != l.Out || !finite(c.Key) || !finite(c.Value) {
+		if c.Index < 0 || c.Index > len(e.book.codes) || len(c.Key) != l.In || len(c.Value) != l.Out || !probe.Finite(c.Key) || !probe.Finite(c.Value) {
 			return fmt.Errorf("%w: entry %d of the codebook does not fit", ErrJournal, c.Index)
 		}
 		if c.Index == len(e.book.codes) {
@@ -122,11 +124,11 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		e.book.At([]int{}) // values start at the layer's own output
 		defer e.book.At(nil)
 	}
-	s, err := look(ctx, e.m, []place{{p, len(p) - 1}}, e.hp.Layers)
+	s, err := probe.Look(ctx, e.m, []probe.Place{{IDs: p, At: len(p) - 1}}, e.hp.Layers)
 	if err != nil {
 		return nil, err
 	}
-	key, out := row(s.keys[e.hp.Layers[0]], 0), row(s.values[e.hp.Layers[0]], 0)
+	key, out := probe.Row(s.Keys[e.hp.Layers[0]], 0), probe.Row(s.Values[e.hp.Layers[0]], 0)
 	entries := e.enter(r, key, out)
 	at := &entries[len(entries)-1]
 	history, err := e.train(ctx, r, at)
@@ -176,15 +178,15 @@ func (e *Editing) start(out []float64) []float64 {
 
 // train improves an entry's value for the target, where the value stands at the last token of the prompt.
 func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, error) {
-	l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+	l, err := probe.Linear(e.m, e.hp.Layers[0], arch.Down)
 	if err != nil {
 		return nil, err
 	}
 	var grad []float64
-	t := &tap{
-		rows: rows{e.m.Device()}, at: []int{len(r.bare()) - 1}, none: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
-		see:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return minus(c.Value, y) },
-		grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
+	t := &probe.Tap{
+		Rows: probe.Rows{Dev: e.m.Device()}, At: []int{len(r.bare()) - 1}, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
+		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return probe.Minus(c.Value, y) },
+		Grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
 	}
 	undo, err := e.m.Attach(t, l.Name)
 	if err != nil {
@@ -192,17 +194,17 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 	}
 	defer undo()
 	var history []float64
-	a := adam{lr: e.hp.LearningRate}
+	a := probe.Adam{Lr: e.hp.LearningRate}
 	for range e.hp.Steps {
 		loss, err := e.answer(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		if !finite(grad) || !finite([]float64{loss}) {
+		if !probe.Finite(grad) || !probe.Finite([]float64{loss}) {
 			return nil, fmt.Errorf("%w: loss %g", ErrDiverged, loss)
 		}
 		history = append(history, loss)
-		a.step(c.Value, grad)
+		a.Step(c.Value, grad)
 	}
 	return history, nil
 }
@@ -214,7 +216,7 @@ func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
 	labels := ignored(len(ids))
 	copy(labels[len(p):], r.Target)
 	res, err := e.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
-		Labels: [][]int32{labels}, Keep: e.hp.keep(), Hooks: &lm.Hooks{},
+		Labels: [][]int32{labels}, Keep: e.hp.Keep(), Hooks: &lm.Hooks{},
 		WantHidden: func(int) bool { return false }, Want: func(string) bool { return false },
 	})
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
@@ -110,7 +111,7 @@ func (e *Editing) WriteJournal(w io.Writer, model string) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(out, "%s %s\n", hash(text), text)
+		_, err = fmt.Fprintf(out, "%s %s\n", probe.Hash(text), text)
 		return err
 	}
 	errs := []error{put(journalLine{Header: &header{journalFormat, journalVersion, model}})}
@@ -134,19 +135,10 @@ func packStep(s *Step) *stepLine {
 			l.Parts = append(l.Parts, part{Left: pack(d.Left, false), Right: pack(d.Right, false)})
 		}
 	}
-	for _, b := range sortedInts(s.Keys) {
+	for _, b := range probe.Sorted(s.Keys) {
 		l.Keys = append(l.Keys, keysPart{b, pack(s.Keys[b], false)})
 	}
 	return l
-}
-
-func sortedInts[V any](m map[int]V) []int {
-	var out []int
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // Journal is a journal that was read.
@@ -181,7 +173,7 @@ func ReadJournal(r io.Reader) (*Journal, error) {
 // line takes one line in.
 func (j *Journal) line(n int, text []byte) error {
 	sum, body, ok := bytes.Cut(text, []byte(" "))
-	if !ok || string(sum) != hash(body) {
+	if !ok || string(sum) != probe.Hash(body) {
 		return fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
 	}
 	var l journalLine
@@ -274,8 +266,8 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 	if b.DType != w.dtype.String() || len(b.Data) != len(w.base) {
 		return fmt.Errorf("%w: tensor %q is stored in another way than the journal says", ErrJournal, b.Linear)
 	}
-	now := hash(w.base)
-	last, known := hash(b.Data), now == hash(b.Data)
+	now := probe.Hash(w.base)
+	last, known := probe.Hash(b.Data), now == probe.Hash(b.Data)
 	for _, s := range j.Steps {
 		if h, ok := s.State[b.Linear]; ok {
 			last, known = h, known || h == now

@@ -8,9 +8,6 @@ import (
 	_ "pgregory.net/rapid" // its flags
 )
 
-// nano is the folder of the shipped tiny models.
-const nano = "../../testdata/nano"
-
 // TestMain gives property tests the same draws in every run; -rapid.seed=0 draws anew.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.seed", "1"); err != nil {

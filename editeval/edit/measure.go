@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -20,7 +22,7 @@ func (x *item) exact() bool { return !x.bad && x.right == len(x.answer) }
 
 // score runs items through the model as it is: with the codebook's answers at the last tokens of prompts, and the context in front.
 func (e *Editing) score(ctx context.Context, items []*item) error {
-	for _, c := range chunks(items, func(x *item) int { return len(e.context) + len(x.prompt) + len(x.answer) }) {
+	for _, c := range probe.Chunks(items, func(x *item) int { return len(e.context) + len(x.prompt) + len(x.answer) }) {
 		if err := e.scoreSome(ctx, items[c[0]:c[1]]); err != nil {
 			return err
 		}
@@ -59,7 +61,7 @@ func (e *Editing) scoreSome(ctx context.Context, items []*item) error {
 			if best[i] == id {
 				x.right++
 			}
-			x.bad = x.bad || best[i] < 0 || !finite(losses[i])
+			x.bad = x.bad || best[i] < 0 || !probe.Finite(losses[i])
 			i++
 		}
 	}
@@ -108,8 +110,8 @@ type Judgement struct {
 	NonFinite int                  `json:"non_finite"` // answers whose likelihood is not a number: they count as failures
 }
 
-// probe is a group of items of one record: a true and a new answer for each of some prompts.
-type probe struct {
+// panel is a group of items of one record: a true and a new answer for each of some prompts.
+type panel struct {
 	name       string
 	fresh, old []*item
 	stay       bool // the true answer shall win
@@ -121,7 +123,7 @@ type probe struct {
 // share. locality and portability: the share of right tokens of the answers that the file gives. A mean is over prompts of a record first, then
 // over records.
 func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Judgement, error) {
-	list := make([][]probe, len(records))
+	list := make([][]panel, len(records))
 	var items []*item
 	for i := range records {
 		var err error
@@ -209,8 +211,8 @@ func stat(list []float64) Stat {
 }
 
 // probes are the prompts of a record.
-func (x *Encoder) probes(r *Record) ([]probe, error) {
-	var out []probe
+func (x *Encoder) probes(r *Record) ([]panel, error) {
+	var out []panel
 	for _, g := range []struct {
 		name    string
 		prompts []string
@@ -221,7 +223,7 @@ func (x *Encoder) probes(r *Record) ([]probe, error) {
 		{"paraphrase_trained", r.Trained, false},
 		{"neighborhood", r.Near, true},
 	} {
-		p := probe{name: g.name, stay: g.stay}
+		p := panel{name: g.name, stay: g.stay}
 		for _, text := range g.prompts {
 			if err := x.item(&p.fresh, text, r.New); err != nil {
 				return nil, err
@@ -236,7 +238,7 @@ func (x *Encoder) probes(r *Record) ([]probe, error) {
 		out = append(out, p)
 	}
 	for name, list := range map[string][]Question{"locality": r.Far, "portability": r.Ported} {
-		p := probe{name: name}
+		p := panel{name: name}
 		for _, q := range list {
 			if err := x.item(&p.fresh, q.Prompt, q.Answer); err != nil {
 				return nil, err
@@ -261,7 +263,7 @@ func (x *Encoder) item(list *[]*item, prompt, answer string) error {
 }
 
 // book enters a probe's figures.
-func (p *probe) book(m map[string]float64) {
+func (p *panel) book(m map[string]float64) {
 	wanted := p.fresh
 	if p.stay {
 		wanted = p.old

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 )
@@ -39,7 +41,7 @@ type goal struct {
 	req     *Encoded
 	v0, d   [][]float64 // by site
 	grads   [][]float64
-	adam    []adam
+	adam    []probe.Adam
 	initial []float64 // log-probabilities of the sentence about the subject before the edit
 	history []Loss
 	nll, kl float64
@@ -63,7 +65,7 @@ func (d descent) optimise(ctx context.Context, m *lm.Model, reqs []Encoded) ([]*
 	for i := range reqs {
 		goals[i] = &goal{
 			req: &reqs[i], v0: make([][]float64, len(d.sites)), d: make([][]float64, len(d.sites)), grads: make([][]float64, len(d.sites)),
-			adam: make([]adam, len(d.sites)),
+			adam: make([]probe.Adam, len(d.sites)),
 		}
 	}
 	size := func(g *goal) int {
@@ -73,7 +75,7 @@ func (d descent) optimise(ctx context.Context, m *lm.Model, reqs []Encoded) ([]*
 		}
 		return n
 	}
-	for _, c := range chunks(goals, size) {
+	for _, c := range probe.Chunks(goals, size) {
 		for it := range d.hp.Steps {
 			active := undone(goals[c[0]:c[1]])
 			if len(active) == 0 {
@@ -109,13 +111,13 @@ func (d descent) advance(g *goal, last bool) {
 	}
 	decay, size := 0.0, 0.0
 	for s := range d.sites {
-		n := norm(g.d[s])
+		n := probe.Norm(g.d[s])
 		size = math.Hypot(size, n)
-		decay += hp.WeightDecay * n / max(dot(g.v0[s], g.v0[s]), math.SmallestNonzeroFloat64)
+		decay += hp.WeightDecay * n / max(probe.Dot(g.v0[s], g.v0[s]), math.SmallestNonzeroFloat64)
 	}
 	l := Loss{NLL: g.nll, KL: g.kl, Decay: decay, Total: factor*g.nll + g.kl + decay, Norm: size}
 	g.history = append(g.history, l)
-	if g.failed || !finite([]float64{l.Total}) {
+	if g.failed || !probe.Finite([]float64{l.Total}) {
 		g.failed, g.done = true, true
 		return
 	}
@@ -133,16 +135,16 @@ func (d descent) advance(g *goal, last bool) {
 // move takes the step of one vector and keeps it in its ball.
 func (g *goal) move(s int, hp *HParams) {
 	d, v0 := g.d[s], g.v0[s]
-	if n := norm(d); n > 0 {
-		f := hp.WeightDecay / n / max(dot(v0, v0), math.SmallestNonzeroFloat64)
-		g.grads[s] = plus(g.grads[s], f, d)
+	if n := probe.Norm(d); n > 0 {
+		f := hp.WeightDecay / n / max(probe.Dot(v0, v0), math.SmallestNonzeroFloat64)
+		g.grads[s] = probe.Plus(g.grads[s], f, d)
 	}
-	g.adam[s].lr = hp.LearningRate
-	g.adam[s].step(d, g.grads[s])
-	if n, limit := norm(d), hp.Clamp*norm(v0); n > limit {
-		g.d[s] = scaled(limit/n, d)
+	g.adam[s].Lr = hp.LearningRate
+	g.adam[s].Step(d, g.grads[s])
+	if n, limit := probe.Norm(d), hp.Clamp*probe.Norm(v0); n > limit {
+		g.d[s] = probe.Scaled(limit/n, d)
 	}
-	if !finite(g.d[s]) {
+	if !probe.Finite(g.d[s]) {
 		g.failed, g.done = true, true
 	}
 }
@@ -164,12 +166,12 @@ type batch struct {
 	bare   []bool
 	counts []summand
 	next   int
-	rows   rows
+	rows   probe.Rows
 }
 
 // lay builds the sequences of a pass.
 func (d descent) lay(dev kernels.Device, goals []*goal) *batch {
-	b := &batch{descent: d, goals: goals, rows: rows{dev}}
+	b := &batch{descent: d, goals: goals, rows: probe.Rows{Dev: dev}}
 	start := 0
 	for gi, g := range goals {
 		r := g.req
@@ -219,7 +221,7 @@ func (d descent) pass(ctx context.Context, m *lm.Model, goals []*goal) error {
 		}
 	}
 	o := lm.BackwardOptions{
-		Labels: b.labels, Hooks: &lm.Hooks{}, Objective: b.objective, Keep: d.hp.keep(),
+		Labels: b.labels, Hooks: &lm.Hooks{}, Objective: b.objective, Keep: d.hp.Keep(),
 		WantHidden: func(int) bool { return false }, Want: func(string) bool { return false },
 	}
 	for s, at := range d.sites {
@@ -260,11 +262,11 @@ func (b *batch) gather(s, i int, dy []float64) {
 }
 
 // tap is the site at a linear's output.
-func (b *batch) tap(s int) *tap {
-	return &tap{
-		rows: b.rows, at: b.at, none: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
-		see:  func(_ lm.Linear, i int, _, y []float64) []float64 { return b.visit(s, i, y) },
-		grad: func(_ lm.Linear, i int, dy []float64) { b.gather(s, i, dy) },
+func (b *batch) tap(s int) *probe.Tap {
+	return &probe.Tap{
+		Rows: b.rows, At: b.at, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
+		See:  func(_ lm.Linear, i int, _, y []float64) []float64 { return b.visit(s, i, y) },
+		Grad: func(_ lm.Linear, i int, dy []float64) { b.gather(s, i, dy) },
 	}
 }
 
@@ -276,12 +278,12 @@ func (b *batch) hook(s, state int, o *lm.BackwardOptions) {
 			return nil
 		}
 		for i, at := range b.at {
-			v, err := b.rows.get(x, at)
+			v, err := b.rows.Get(x, at)
 			if err != nil {
 				return err
 			}
 			if add := b.visit(s, i, v); add != nil {
-				if err := b.rows.put(x, at, plus(v, 1, add)); err != nil {
+				if err := b.rows.Put(x, at, probe.Plus(v, 1, add)); err != nil {
 					return err
 				}
 			}
@@ -290,7 +292,7 @@ func (b *batch) hook(s, state int, o *lm.BackwardOptions) {
 	}
 	o.Hooks.HiddenGrad = func(_ int, g kernels.Mat) error {
 		for i, at := range b.at {
-			dy, err := b.rows.get(g, at)
+			dy, err := b.rows.Get(g, at)
 			if err != nil {
 				return err
 			}
@@ -307,16 +309,16 @@ func (b *batch) objective(logits kernels.Mat, labels []int32, losses []float64) 
 	rowsOf := make([][]float64, len(labels))
 	for i := range labels {
 		var err error
-		if rowsOf[i], err = b.rows.get(logits, i); err != nil {
+		if rowsOf[i], err = b.rows.Get(logits, i); err != nil {
 			return err
 		}
 	}
 	parts := make([]rowLoss, len(labels))
-	parallel(len(labels), func(i int) { parts[i] = b.row(b.counts[first+i], rowsOf[i], labels[i]) })
+	probe.Parallel(len(labels), func(i int) { parts[i] = b.row(b.counts[first+i], rowsOf[i], labels[i]) })
 	for i := range labels {
 		c := b.counts[first+i]
 		losses[i] = c.add(parts[i])
-		if err := b.rows.put(logits, i, rowsOf[i]); err != nil {
+		if err := b.rows.Put(logits, i, rowsOf[i]); err != nil {
 			return err
 		}
 	}
@@ -344,7 +346,7 @@ func (c summand) add(r rowLoss) float64 {
 
 // row replaces the logits z of one row by the gradient.
 func (b *batch) row(c summand, z []float64, label int32) rowLoss {
-	if !finite(z) {
+	if !probe.Finite(z) {
 		clear(z)
 		return rowLoss{bad: true}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
@@ -47,7 +49,7 @@ type request struct {
 }
 
 func (r request) encoded() Encoded {
-	return Encoded{r.Prompts, r.Lookup, r.Groups, r.Target, r.KL, r.KLLookup}
+	return Encoded{Prompts: r.Prompts, Lookup: r.Lookup, Groups: r.Groups, Target: r.Target, KL: r.KL, KLLookup: r.KLLookup}
 }
 
 // suite is a file of reference cases.
@@ -191,7 +193,7 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 		t.Errorf("%s: %d values, want %d", what, len(got), len(want))
 		return
 	}
-	if d := distance(got, want) / max(norm(want), 1e-12); !(d <= tol) {
+	if d := probe.Distance(got, want) / max(probe.Norm(want), 1e-12); !(d <= tol) {
 		t.Errorf("%s: relative error %.2e, above %.0e", what, d, tol)
 	}
 }
@@ -302,7 +304,7 @@ func (s *suite) logits(t *testing.T, e *Editing, name string, tol float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := rows{s.m.Device()}.get(r.Logits, len(p)-1)
+		got, err := probe.Rows{Dev: s.m.Device()}.Get(r.Logits, len(p)-1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,24 +434,24 @@ func (s *suite) rome(t *testing.T, name string, c map[string]json.RawMessage, e 
 	}
 	history(t, name, last.History[0], c["history"])
 	d := last.Deltas[0]
-	near(t, "r", row(d.Left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
-	near(t, "u", row(d.Right.T(), 0), s.tensor(t, name+".u").Data, tolDelta)
+	near(t, "r", probe.Row(d.Left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
+	near(t, "u", probe.Row(d.Right.T(), 0), s.tensor(t, name+".u").Data, tolDelta)
 	s.searched(t, name, e, reqs[0])
 }
 
 // searched compares the value, its gradient's consequences and the keys, and that the edited matrix gives it.
 func (s *suite) searched(t *testing.T, name string, e *Editing, r Encoded) {
 	b := e.hp.Layers[0]
-	after, err := look(context.Background(), s.m, places([]Encoded{r}), []int{b})
+	after, err := probe.Look(context.Background(), s.m, places([]Encoded{r}), []int{b})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.has(name + ".k0") {
-		near(t, "k0", after.keys[b].Row(0), s.tensor(t, name+".k0").Data, tolValue)
-		near(t, "kbar", groupMean(vectors(after.keys[b], 0, after.keys[b].Rows), []int{after.keys[b].Rows}), s.tensor(t, name+".kbar").Data, tolValue)
+		near(t, "k0", after.Keys[b].Row(0), s.tensor(t, name+".k0").Data, tolValue)
+		near(t, "kbar", probe.GroupMean(probe.Vectors(after.Keys[b], 0, after.Keys[b].Rows), []int{after.Keys[b].Rows}), s.tensor(t, name+".kbar").Data, tolValue)
 	}
 	if e.method.name == "rome" || e.hp.BareKey {
-		near(t, "v*", after.values[b].Row(0), s.tensor(t, name+".v_star").Data, tolValue)
+		near(t, "v*", after.Values[b].Row(0), s.tensor(t, name+".v_star").Data, tolValue)
 	}
 }
 

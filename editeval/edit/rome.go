@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
 // places are all prompts of some requests at the subject's last token, one request after another.
-func places(reqs []Encoded) []place {
-	var out []place
+func places(reqs []Encoded) []probe.Place {
+	var out []probe.Place
 	for _, r := range reqs {
 		for i, p := range r.Prompts {
-			out = append(out, place{p[:r.Lookup[i]+1], r.Lookup[i]})
+			out = append(out, probe.Place{IDs: p[:r.Lookup[i]+1], At: r.Lookup[i]})
 		}
 	}
 	return out
@@ -39,11 +41,11 @@ func searched(goals []*goal, reqs []Encoded) ([]*goal, []Encoded, error) {
 // r = (v* - o0)/(k0·u), W + r·uᵀ. R-ROME takes the same key in both places: the mean one, or the bare one.
 func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	block := e.hp.Layers[0]
-	l, err := linear(e.m, block, arch.Down)
+	l, err := probe.Linear(e.m, block, arch.Down)
 	if err != nil {
 		return nil, err
 	}
-	s, err := look(ctx, e.m, places(reqs), []int{block})
+	s, err := probe.Look(ctx, e.m, places(reqs), []int{block})
 	if err != nil {
 		return nil, err
 	}
@@ -54,12 +56,12 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if _, _, err := searched(goals, reqs); err != nil {
 		return nil, err
 	}
-	keys, values := s.keys[block], s.values[block]
-	bare, out := row(keys, 0), row(values, 0)
-	mean := groupMean(vectors(keys, 0, keys.Rows), []int{keys.Rows})
+	keys, values := s.Keys[block], s.Values[block]
+	bare, out := probe.Row(keys, 0), probe.Row(values, 0)
+	mean := probe.GroupMean(probe.Vectors(keys, 0, keys.Rows), []int{keys.Rows})
 	query := bare
 	if e.method.name == "r-rome" && !e.hp.BareKey {
-		query, out = mean, groupMean(vectors(values, 0, values.Rows), []int{values.Rows})
+		query, out = mean, probe.GroupMean(probe.Vectors(values, 0, values.Rows), []int{values.Rows})
 	}
 	if e.method.name == "r-rome" && e.hp.BareKey {
 		mean = bare
@@ -68,11 +70,11 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := dot(query, u)
-	if math.Abs(d) < 1e-12*norm(query) {
+	d := probe.Dot(query, u)
+	if math.Abs(d) < 1e-12*probe.Norm(query) {
 		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
 	}
-	r := scaled(1/d, minus(plus(goals[0].v0[0], 1, goals[0].d[0]), out))
+	r := probe.Scaled(1/d, probe.Minus(probe.Plus(goals[0].v0[0], 1, goals[0].d[0]), out))
 	return &change{deltas: []Delta{{Linear: l.Name, Left: column(r), Right: column(u)}}, goals: goals}, nil
 }
 
@@ -80,17 +82,17 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 func (e *Editing) direction(block int, k []float64) ([]float64, error) {
 	u := append([]float64(nil), k...)
 	if e.hp.Statistics {
-		x, err := e.cov.solve(block, linalg.Of(u, 1, len(u)))
+		x, err := e.cov.Solve(block, linalg.Of(u, 1, len(u)))
 		if err != nil {
 			return nil, err
 		}
 		u = x.Row(0)
 	}
-	n := norm(u)
+	n := probe.Norm(u)
 	if n == 0 {
 		return nil, fmt.Errorf("%w: the key is zero", ErrStatistics)
 	}
-	return scaled(1/n, u), nil
+	return probe.Scaled(1/n, u), nil
 }
 
 // column views a vector as a matrix with one column.

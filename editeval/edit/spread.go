@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm/arch"
 )
@@ -46,11 +48,11 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 
 // twoSites are those of PMET: what attention and what the MLP add.
 func (e *Editing) twoSites(top int) (descent, error) {
-	o, err := linear(e.m, top, arch.O)
+	o, err := probe.Linear(e.m, top, arch.O)
 	if err != nil {
 		return descent{}, err
 	}
-	down, err := linear(e.m, top, arch.Down)
+	down, err := probe.Linear(e.m, top, arch.Down)
 	if err != nil {
 		return descent{}, err
 	}
@@ -60,17 +62,17 @@ func (e *Editing) twoSites(top int) (descent, error) {
 // layer writes one layer's share.
 func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*goal, reqs []Encoded) error {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
-	l, err := linear(e.m, block, arch.Down)
+	l, err := probe.Linear(e.m, block, arch.Down)
 	if err != nil {
 		return err
 	}
-	s, err := look(ctx, e.m, places(reqs), []int{block, top})
+	s, err := probe.Look(ctx, e.m, places(reqs), []int{block, top})
 	if err != nil {
 		return err
 	}
-	now := s.stream[top]
+	now := s.Stream[top]
 	if e.method.name == "pmet" {
-		now = s.values[top]
+		now = s.Values[top]
 	}
 	share := 1 / float64(len(e.hp.Layers)-i)
 	if e.method.name == "pmet" {
@@ -79,9 +81,9 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*g
 	keys, resid := linalg.New(len(reqs), l.In), linalg.New(len(reqs), now.Cols)
 	for n, at := 0, 0; n < len(reqs); n++ {
 		size := len(reqs[n].Prompts)
-		copy(keys.Row(n), groupMean(vectors(s.keys[block], at, at+size), reqs[n].Groups))
-		z := plus(goals[n].v0[0], 1, goals[n].d[0])
-		copy(resid.Row(n), scaled(share, minus(z, now.Row(at))))
+		copy(keys.Row(n), probe.GroupMean(probe.Vectors(s.Keys[block], at, at+size), reqs[n].Groups))
+		z := probe.Plus(goals[n].v0[0], 1, goals[n].d[0])
+		copy(resid.Row(n), probe.Scaled(share, probe.Minus(z, now.Row(at))))
 		at += size
 	}
 	right, err := e.shares(block, keys)
@@ -126,7 +128,7 @@ func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 	case "alphaedit":
 		return e.projected(block, keys)
 	}
-	x, err := e.cov.solve(block, keys)
+	x, err := e.cov.Solve(block, keys)
 	if err != nil {
 		return x, err
 	}
@@ -172,7 +174,7 @@ func (e *Editing) inner(g linalg.Matrix, ridge float64, x linalg.Matrix) (linalg
 
 // equality is EMMET's K'(K'ᵀA⁻¹K + λI)⁻¹ with A = weight·C + norm_lambda·I.
 func (e *Editing) equality(block int, keys linalg.Matrix) (linalg.Matrix, error) {
-	m, err := e.cov.moments(block, keys.Cols)
+	m, err := e.cov.Moments(block, keys.Cols)
 	if err != nil {
 		return m, err
 	}
@@ -242,7 +244,7 @@ func (e *Editing) nullSpace(block, in int) (linalg.Matrix, error) {
 	if b, ok := e.null[block]; ok {
 		return b, nil
 	}
-	m, err := e.cov.moments(block, in)
+	m, err := e.cov.Moments(block, in)
 	if err != nil {
 		return m, err
 	}
@@ -287,14 +289,14 @@ func (e *Editing) nullDim(block int, values []float64) int {
 
 // remember keeps the keys of a batch, as the edited model has them, so that later batches leave them alone.
 func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error {
-	s, err := look(ctx, e.m, places(reqs), e.hp.Layers)
+	s, err := probe.Look(ctx, e.m, places(reqs), e.hp.Layers)
 	if err != nil {
 		return err
 	}
 	for _, block := range e.hp.Layers {
-		keys := linalg.New(len(reqs), s.keys[block].Cols)
+		keys := linalg.New(len(reqs), s.Keys[block].Cols)
 		for n, at := 0, 0; n < len(reqs); n++ {
-			copy(keys.Row(n), groupMean(vectors(s.keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
+			copy(keys.Row(n), probe.GroupMean(probe.Vectors(s.Keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
 			at += len(reqs[n].Prompts)
 		}
 		c.cache[block] = keys

@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -22,7 +24,7 @@ type trainer struct {
 	reqs   []Encoded
 	before linalg.Matrix
 	grad   []float64 // [out, in]
-	adam   []adam
+	adam   []probe.Adam
 	a, b   linalg.Matrix // LoRA: [r, in] and [out, r]
 }
 
@@ -30,7 +32,7 @@ type trainer struct {
 // a target at the last position of the prompt, FT-M trains them where they belong. FT-L keeps every element within eps of what it was. LoRA
 // trains two factors of a change instead, the way of FT-M.
 func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
-	l, err := linear(e.m, e.hp.Layers[0], arch.Down)
+	l, err := probe.Linear(e.m, e.hp.Layers[0], arch.Down)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +41,7 @@ func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) 
 		return nil, err
 	}
 	w.hold()
-	t := &trainer{e: e, w: w, reqs: reqs, before: w.held, adam: make([]adam, 2)}
+	t := &trainer{e: e, w: w, reqs: reqs, before: w.held, adam: make([]probe.Adam, 2)}
 	if e.method.name == "lora" {
 		t.begin()
 	}
@@ -87,7 +89,7 @@ func (t *trainer) run(ctx context.Context) ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if math.IsNaN(loss) || math.IsInf(loss, 0) || !finite(t.grad) {
+		if math.IsNaN(loss) || math.IsInf(loss, 0) || !probe.Finite(t.grad) {
 			return nil, fmt.Errorf("%w: loss %g after %d steps", ErrDiverged, loss, len(losses))
 		}
 		losses = append(losses, loss)
@@ -106,13 +108,13 @@ func (t *trainer) run(ctx context.Context) ([]float64, error) {
 func (t *trainer) step() {
 	hp := &t.e.hp
 	for i := range t.adam {
-		t.adam[i].lr = hp.LearningRate
+		t.adam[i].Lr = hp.LearningRate
 	}
 	if t.a.Rows > 0 {
 		t.lowRank()
 		return
 	}
-	t.adam[0].step(t.w.sum.Data, t.grad)
+	t.adam[0].Step(t.w.sum.Data, t.grad)
 	if t.e.method.name != "ft-l" || hp.Eps == 0 {
 		return
 	}
@@ -127,8 +129,8 @@ func (t *trainer) lowRank() {
 	da, db := linalg.New(t.a.Rows, t.a.Cols), linalg.New(t.b.Rows, t.b.Cols)
 	t.e.solver.Mul(da, t.b, g, linalg.Product{TransA: true})
 	t.e.solver.Mul(db, g, t.a, linalg.Product{TransB: true})
-	t.adam[0].step(t.a.Data, da.Data)
-	t.adam[1].step(t.b.Data, db.Data)
+	t.adam[0].Step(t.a.Data, da.Data)
+	t.adam[1].Step(t.b.Data, db.Data)
 	t.w.sum.Copy(t.before)
 	t.e.solver.Mul(t.w.sum, t.b, t.a, linalg.Product{Accumulate: true})
 }
@@ -166,20 +168,20 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 			owners = append(owners, i)
 		}
 	}
-	total, next, dev := 0.0, 0, rows{t.e.m.Device()}
+	total, next, dev := 0.0, 0, probe.Rows{Dev: t.e.m.Device()}
 	o := lm.BackwardOptions{
-		Labels: labels, Keep: t.e.hp.keep(), Want: func(name string) bool { return name == t.w.linear.Name },
+		Labels: labels, Keep: t.e.hp.Keep(), Want: func(name string) bool { return name == t.w.linear.Name },
 		Hooks: &lm.Hooks{WeightGrad: func(_ string, g kernels.Mat) error { return t.take(g) }},
 		Objective: func(logits kernels.Mat, _ []int32, losses []float64) error {
 			for i := range losses {
-				z, err := dev.get(logits, i)
+				z, err := dev.Get(logits, i)
 				if err != nil {
 					return err
 				}
 				losses[i] = t.row(z, owners[next], t.position(owners, next))
 				next++
 				total += losses[i]
-				if err := dev.put(logits, i, z); err != nil {
+				if err := dev.Put(logits, i, z); err != nil {
 					return err
 				}
 			}
@@ -225,12 +227,12 @@ func (t *trainer) row(z []float64, owner, position int) float64 {
 
 // take copies the gradient, which comes in the stored layout.
 func (t *trainer) take(g kernels.Mat) error {
-	l, dev := t.w.linear, rows{t.e.m.Device()}
+	l, dev := t.w.linear, probe.Rows{Dev: t.e.m.Device()}
 	if t.grad == nil {
 		t.grad = make([]float64, l.Out*l.In)
 	}
 	for i := range g.Rows {
-		v, err := dev.get(g, i)
+		v, err := dev.Get(g, i)
 		if err != nil {
 			return err
 		}

@@ -1,11 +1,11 @@
 package edit
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -114,7 +114,7 @@ func (w *weight) add(d *Delta) error {
 	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) || !dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
 		return fmt.Errorf("%w: the delta of tensor %q has another shape", ErrJournal, w.linear.Name)
 	}
-	parallel(out, func(i int) {
+	probe.Parallel(out, func(i int) {
 		row := w.sum.Row(i)
 		if dense {
 			for j, v := range d.Dense.Row(i) {
@@ -168,12 +168,7 @@ func (w *weight) store(m *lm.Model) (string, error) {
 		return "", err
 	}
 	p.Buf.Changed()
-	return hash(data), nil
-}
-
-func hash(data []byte) string {
-	h := sha256.Sum256(data)
-	return hex.EncodeToString(h[:])
+	return probe.Hash(data), nil
 }
 
 // measure fills in a delta's norms.

@@ -1,4 +1,4 @@
-package edit
+package trace
 
 import (
 	"context"
@@ -6,13 +6,15 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// TraceOptions configure [Trace].
-type TraceOptions struct {
+// Options configure [Run].
+type Options struct {
 	Samples int     // noisy copies; 0 means 10
 	Noise   float64 // standard deviations of the subject's embeddings; 0 means 3
 	Window  int     // blocks whose MLP or attention is restored together; 0 means 10, at most half of the model's
@@ -21,9 +23,9 @@ type TraceOptions struct {
 	Draws linalg.Matrix
 }
 
-// TraceResult is where a model keeps a fact: the mean probability of the answer over noisy runs in which one state is what it is in
+// Result is where a model keeps a fact: the mean probability of the answer over noisy runs in which one state is what it is in
 // the clean run, by token and block.
-type TraceResult struct {
+type Result struct {
 	Answer    int32       `json:"answer"`
 	Clean     float64     `json:"clean"`     // probability without noise
 	Corrupted float64     `json:"corrupted"` // and with
@@ -37,7 +39,7 @@ type TraceResult struct {
 // tracer is a trace under way.
 type tracer struct {
 	m        *lm.Model
-	o        TraceOptions
+	o        Options
 	ids      []int32
 	from, to int // the subject
 	answer   int32
@@ -48,11 +50,11 @@ type tracer struct {
 // seenAll is what every block gives at every token, in the clean run: the stream, the MLP and attention.
 type seenAll struct{ stream, mlp, attn []linalg.Matrix }
 
-// Trace runs causal tracing (ROME: causal_trace.py): noise is added to the embeddings of the tokens from … to-1, the subject, and one state after
+// Run does causal tracing (ROME: causal_trace.py): noise is added to the embeddings of the tokens from … to-1, the subject, and one state after
 // another is restored. A negative answer means the token that the clean model finds likeliest.
-func Trace(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int32, o TraceOptions) (*TraceResult, error) {
+func Run(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int32, o Options) (*Result, error) {
 	if from < 0 || to <= from || to > len(ids) {
-		return nil, fmt.Errorf("%w: tokens %d to %d of %d", ErrSubject, from, to, len(ids))
+		return nil, fmt.Errorf("%w: tokens %d to %d of %d", probe.ErrSubject, from, to, len(ids))
 	}
 	t := &tracer{m: m, o: o, ids: ids, from: from, to: to, answer: answer}
 	if t.o.Samples == 0 {
@@ -62,9 +64,9 @@ func Trace(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer i
 		t.o.Window = max(1, min(10, m.Blocks()/2))
 	}
 	if t.o.Samples < 1 || t.o.Samples > 10_000 || t.o.Window < 1 || !(t.o.Noise >= 0) {
-		return nil, fmt.Errorf("%w: samples %d, window %d, noise %g", ErrOptions, o.Samples, o.Window, o.Noise)
+		return nil, fmt.Errorf("%w: samples %d, window %d, noise %g", probe.ErrOptions, o.Samples, o.Window, o.Noise)
 	}
-	r := &TraceResult{Window: t.o.Window}
+	r := &Result{Window: t.o.Window}
 	if err := t.cleanRun(ctx, r); err != nil {
 		return nil, err
 	}
@@ -89,13 +91,13 @@ func Trace(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer i
 }
 
 // cleanRun runs the prompt as it is.
-func (t *tracer) cleanRun(ctx context.Context, r *TraceResult) error {
+func (t *tracer) cleanRun(ctx context.Context, r *Result) error {
 	n, blocks := len(t.ids), t.m.Blocks()
 	t.clean = &seenAll{make([]linalg.Matrix, blocks), make([]linalg.Matrix, blocks), make([]linalg.Matrix, blocks)}
 	var names []string
 	for b := range blocks {
 		for _, role := range []arch.Role{arch.Down, arch.O} {
-			l, err := linear(t.m, b, role)
+			l, err := probe.Linear(t.m, b, role)
 			if err != nil {
 				return err
 			}
@@ -105,11 +107,11 @@ func (t *tracer) cleanRun(ctx context.Context, r *TraceResult) error {
 			list[b] = linalg.New(n, t.m.Config().Hidden)
 		}
 	}
-	look := &tap{rows: rows{t.m.Device()}}
+	look := &probe.Tap{Rows: probe.Rows{Dev: t.m.Device()}}
 	for i := range n {
-		look.at = append(look.at, i)
+		look.At = append(look.At, i)
 	}
-	look.see = func(l lm.Linear, i int, _, y []float64) []float64 {
+	look.See = func(l lm.Linear, i int, _, y []float64) []float64 {
 		list := t.clean.mlp
 		if l.Role == arch.O {
 			list = t.clean.attn
@@ -132,7 +134,7 @@ func (t *tracer) cleanRun(ctx context.Context, r *TraceResult) error {
 			return err
 		}
 		for i := range n {
-			v, err := look.rows.get(h.X, i)
+			v, err := look.Rows.Get(h.X, i)
 			if err != nil {
 				return err
 			}
@@ -152,12 +154,12 @@ func (t *tracer) cleanRun(ctx context.Context, r *TraceResult) error {
 }
 
 // draw makes the noise.
-func (t *tracer) draw(r *TraceResult) error {
+func (t *tracer) draw(r *Result) error {
 	width := t.to - t.from
 	if t.o.Draws.Rows > 0 {
 		t.noise = t.o.Draws
 		if t.noise.Rows != t.o.Samples*width || t.noise.Cols != t.m.Config().Hidden {
-			return fmt.Errorf("%w: noise of %d × %d", ErrOptions, t.noise.Rows, t.noise.Cols)
+			return fmt.Errorf("%w: noise of %d × %d", probe.ErrOptions, t.noise.Rows, t.noise.Cols)
 		}
 		return nil
 	}
@@ -168,7 +170,7 @@ func (t *tracer) draw(r *TraceResult) error {
 	defer h.Free()
 	var all []float64
 	for i := range width {
-		v, err := (rows{t.m.Device()}).get(h.X, i)
+		v, err := (probe.Rows{Dev: t.m.Device()}).Get(h.X, i)
 		if err != nil {
 			return err
 		}
@@ -200,7 +202,7 @@ func (t *tracer) grid(ctx context.Context, role arch.Role, clean []linalg.Matrix
 	for i := range out {
 		out[i] = make([]float64, t.m.Blocks())
 	}
-	per := max(1, passTokens/(t.o.Samples*len(t.ids)))
+	per := max(1, probe.PassTokens/(t.o.Samples*len(t.ids)))
 	for b := range t.m.Blocks() {
 		lo, hi := b, b+1
 		if role != "" {
@@ -236,7 +238,7 @@ func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*re
 	if set != nil {
 		set(&r)
 	}
-	n, dev := len(t.ids), rows{t.m.Device()}
+	n, dev := len(t.ids), probe.Rows{Dev: t.m.Device()}
 	var ids [][]int32
 	for range len(tokens) * t.o.Samples {
 		ids = append(ids, t.ids)
@@ -250,7 +252,7 @@ func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*re
 	for s := range ids {
 		sample := s % t.o.Samples
 		for k := t.from; k < t.to; k++ {
-			if err := dev.add(h.X, s*n+k, t.noise.Row(sample*(t.to-t.from)+k-t.from)); err != nil {
+			if err := dev.Add(h.X, s*n+k, t.noise.Row(sample*(t.to-t.from)+k-t.from)); err != nil {
 				return nil, err
 			}
 		}
@@ -273,7 +275,7 @@ func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*re
 			continue
 		}
 		for i, row := range at {
-			if err := dev.put(h.X, row, r.clean[b].Row(token[i])); err != nil {
+			if err := dev.Put(h.X, row, r.clean[b].Row(token[i])); err != nil {
 				return nil, err
 			}
 		}
@@ -285,14 +287,14 @@ func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*re
 func (t *tracer) attach(r restore, at, token []int, lo, hi int) (func(), error) {
 	var names []string
 	for b := lo; b < hi; b++ {
-		l, err := linear(t.m, b, r.role)
+		l, err := probe.Linear(t.m, b, r.role)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, l.Name)
 	}
-	return t.m.Attach(&tap{rows: rows{t.m.Device()}, at: at, see: func(l lm.Linear, i int, _, y []float64) []float64 {
-		return minus(r.clean[l.Block].Row(token[i]), y)
+	return t.m.Attach(&probe.Tap{Rows: probe.Rows{Dev: t.m.Device()}, At: at, See: func(l lm.Linear, i int, _, y []float64) []float64 {
+		return probe.Minus(r.clean[l.Block].Row(token[i]), y)
 	}}, names...)
 }
 

@@ -1,4 +1,4 @@
-package edit
+package probe
 
 import (
 	"encoding/binary"
@@ -8,14 +8,14 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// rows reads and writes rows of F32 matrices, wherever they are.
-type rows struct{ dev kernels.Device }
+// Rows reads and writes rows of F32 matrices, wherever they are.
+type Rows struct{ Dev kernels.Device }
 
 // host reports whether a matrix lies in memory.
 func host(m kernels.Mat) bool { return m.Buf.Addr == 0 }
 
-// get copies row i.
-func (r rows) get(m kernels.Mat, i int) ([]float64, error) {
+// Get copies row i.
+func (r Rows) Get(m kernels.Mat, i int) ([]float64, error) {
 	out := make([]float64, m.Cols)
 	if host(m) {
 		for j, v := range m.RowF32(i) {
@@ -24,7 +24,7 @@ func (r rows) get(m kernels.Mat, i int) ([]float64, error) {
 		return out, nil
 	}
 	raw := make([]byte, 4*m.Cols)
-	if err := r.dev.Download(raw, m.Buf, m.Off+i*m.Stride); err != nil {
+	if err := r.Dev.Download(raw, m.Buf, m.Off+i*m.Stride); err != nil {
 		return nil, err
 	}
 	for j := range out {
@@ -33,8 +33,8 @@ func (r rows) get(m kernels.Mat, i int) ([]float64, error) {
 	return out, nil
 }
 
-// put overwrites row i.
-func (r rows) put(m kernels.Mat, i int, v []float64) error {
+// Put overwrites row i.
+func (r Rows) Put(m kernels.Mat, i int, v []float64) error {
 	if host(m) {
 		for j, row := 0, m.RowF32(i); j < len(row); j++ {
 			row[j] = float32(v[j])
@@ -46,23 +46,23 @@ func (r rows) put(m kernels.Mat, i int, v []float64) error {
 	for j := range v {
 		binary.LittleEndian.PutUint32(raw[4*j:], math.Float32bits(float32(v[j])))
 	}
-	return r.dev.Upload(m.Buf, m.Off+i*m.Stride, raw)
+	return r.Dev.Upload(m.Buf, m.Off+i*m.Stride, raw)
 }
 
-// add adds v to row i.
-func (r rows) add(m kernels.Mat, i int, v []float64) error {
-	x, err := r.get(m, i)
+// Add adds v to row i.
+func (r Rows) Add(m kernels.Mat, i int, v []float64) error {
+	x, err := r.Get(m, i)
 	if err != nil {
 		return err
 	}
 	for j := range x {
 		x[j] += v[j]
 	}
-	return r.put(m, i, x)
+	return r.Put(m, i, x)
 }
 
-// parallel calls f for 0 … n-1 on a few goroutines; f must not depend on the order.
-func parallel(n int, f func(i int)) {
+// Parallel calls f for 0 … n-1 on a few goroutines; f must not depend on the order.
+func Parallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	const workers = 8
 	for w := range min(workers, n) {

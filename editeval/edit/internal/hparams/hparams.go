@@ -1,4 +1,4 @@
-package edit
+package hparams
 
 import (
 	_ "embed"
@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+
 	"github.com/goccy/go-yaml"
 
 	"github.com/modelcompress/compress/lm"
 )
 
-// HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that are left out keep the
-// values of [Defaults].
+// HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that are left out keep their
+// defaults.
 type HParams struct {
 	Layers        []int      `yaml:"layers" json:"layers"`                           // blocks to write to, from 0; values are optimised at the last
 	Steps         int        `yaml:"steps" json:"steps"`                             // iterations of an optimisation, the last without a step (FT, GRACE, LoRA: with one)
@@ -58,15 +60,12 @@ type preset struct {
 	Methods map[string]map[string]any `yaml:"methods"`
 }
 
-// keep is how much memory a search may use so that blocks are not computed twice.
-func (h *HParams) keep() int64 { return 1 << 30 }
+// Keep is how much memory a search may use so that blocks are not computed twice.
+func (h *HParams) Keep() int64 { return 1 << 30 }
 
-// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
+// DefaultsOf are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
 // width. For others they are derived from the number of blocks.
-func Defaults(method string, c *lm.Config) (HParams, error) {
-	if _, err := find(method); err != nil {
-		return HParams{}, err
-	}
+func DefaultsOf(method string, c *lm.Config) (HParams, error) {
 	h := automatic(method, c.Layers)
 	var list []preset
 	if err := yaml.UnmarshalWithOptions(published, &list, yaml.Strict()); err != nil {
@@ -130,12 +129,23 @@ func automatic(method string, blocks int) HParams {
 	return h
 }
 
+// maxYAML bounds a file of hyper-parameters: far more than anyone writes.
+const maxYAML = 64 << 10
+
 // Merge overwrites the values that a YAML text has. Unknown keys are an error.
-func (h *HParams) Merge(text []byte) error {
+func (h *HParams) Merge(text []byte) (err error) {
+	defer func() {
+		if recover() != nil { // the parser panics on some tags
+			err = fmt.Errorf("%w: a tag (!!) that is not for this place", probe.ErrOptions)
+		}
+	}()
+	if len(text) > maxYAML {
+		return fmt.Errorf("%w: more than %d bytes", probe.ErrOptions, maxYAML)
+	}
 	t := *h
 	t.Layers, t.NullThreshold, t.Templates = nil, nil, nil // lists are replaced, not filled
 	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
-		return fmt.Errorf("%w: %s", ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
+		return fmt.Errorf("%w: %s", probe.ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
 	}
 	if t.Layers == nil {
 		t.Layers = h.Layers
@@ -154,7 +164,7 @@ func (h *HParams) Merge(text []byte) error {
 func (h *HParams) Validate(blocks int) error {
 	var errs []error
 	bad := func(format string, a ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, a...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{probe.ErrOptions}, a...)...))
 	}
 	if len(h.Layers) == 0 {
 		bad("layers: none")
@@ -204,15 +214,15 @@ func (h *HParams) Validate(blocks int) error {
 
 func (h *HParams) validateTemplates() error {
 	if len(h.Templates) == 0 || len(h.Templates[0]) == 0 || h.Templates[0][0] != "{}" {
-		return fmt.Errorf("%w: templates: the first is not \"{}\"", ErrOptions)
+		return fmt.Errorf("%w: templates: the first is not \"{}\"", probe.ErrOptions)
 	}
 	for i, g := range h.Templates {
 		if len(g) == 0 {
-			return fmt.Errorf("%w: templates[%d]: empty group", ErrOptions, i)
+			return fmt.Errorf("%w: templates[%d]: empty group", probe.ErrOptions, i)
 		}
 		for k, t := range g {
 			if strings.Count(t, "{}") != 1 || !strings.HasSuffix(t, "{}") {
-				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", ErrOptions, i, k)
+				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", probe.ErrOptions, i, k)
 			}
 		}
 	}

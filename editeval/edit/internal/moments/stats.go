@@ -1,4 +1,4 @@
-package edit
+package moments
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -36,7 +38,7 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, pro
 	}()
 	last := 0
 	for _, b := range blocks {
-		l, err := linear(m, b, arch.Down)
+		l, err := probe.Linear(m, b, arch.Down)
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +52,7 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, pro
 			sum.add(x)
 		}
 	}}
-	for _, c := range chunks(docs, func(d []int32) int { return len(d) }) {
+	for _, c := range probe.Chunks(docs, func(d []int32) int { return len(d) }) {
 		n, err := walk(ctx, m, docs[c[0]:c[1]], last, hooks)
 		if err != nil {
 			return nil, err
@@ -66,7 +68,7 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, pro
 		}
 	}
 	if s.Tokens == 0 {
-		return nil, fmt.Errorf("%w: no tokens to collect them from", ErrStatistics)
+		return nil, fmt.Errorf("%w: no tokens to collect them from", probe.ErrStatistics)
 	}
 	for b, x := range sums {
 		x.sum.Scale(1 / float64(s.Tokens))
@@ -121,10 +123,10 @@ func (x *moment) flush() error {
 		return nil
 	}
 	x.any = false
-	r := rows{x.dev}
+	r := probe.Rows{Dev: x.dev}
 	errs := make([]error, x.sum.Rows)
-	parallel(x.sum.Rows, func(i int) {
-		v, err := r.get(x.part, i)
+	probe.Parallel(x.sum.Rows, func(i int) {
+		v, err := r.Get(x.part, i)
 		errs[i] = err
 		for j := range v {
 			x.sum.Row(i)[j] += v[j]
@@ -144,47 +146,47 @@ type Damping struct {
 	Share float64 `json:"share"` // of the mean of the diagonal
 }
 
-// covariance gives factors and solves of the second moments, made once a block.
-type covariance struct {
-	stats   *Statistics
-	solver  linalg.Solver
+// Covariance gives factors and solves of the second moments, made once a block.
+type Covariance struct {
+	Stats   *Statistics
+	Solver  linalg.Solver
 	factors map[int]linalg.Matrix // lower Cholesky
-	damped  []Damping
+	Damped  []Damping
 }
 
-// moments is C of a block.
-func (c *covariance) moments(block, in int) (linalg.Matrix, error) {
-	if c.stats == nil {
-		return linalg.Matrix{}, fmt.Errorf("%w: the method needs the covariance of keys (HINT: give a text)", ErrStatistics)
+// Moments is C of a block.
+func (c *Covariance) Moments(block, in int) (linalg.Matrix, error) {
+	if c.Stats == nil {
+		return linalg.Matrix{}, fmt.Errorf("%w: the method needs the covariance of keys (HINT: give a text)", probe.ErrStatistics)
 	}
-	m, ok := c.stats.Moments[block]
+	m, ok := c.Stats.Moments[block]
 	if !ok {
-		return m, fmt.Errorf("%w: none of layer %d", ErrStatistics, block)
+		return m, fmt.Errorf("%w: none of layer %d", probe.ErrStatistics, block)
 	}
 	if m.Rows != in || m.Cols != in {
-		return m, fmt.Errorf("%w: layer %d has keys of %d values, the statistics %d", ErrStatistics, block, in, m.Rows)
+		return m, fmt.Errorf("%w: layer %d has keys of %d values, the statistics %d", probe.ErrStatistics, block, in, m.Rows)
 	}
 	return m, m.CheckFinite()
 }
 
 // factor is the lower Cholesky factor of C of a block. A matrix that is not positive definite, as one from too few tokens is, gets a share
 // of its mean diagonal added, which is reported.
-func (c *covariance) factor(block, in int) (linalg.Matrix, error) {
+func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 	if f, ok := c.factors[block]; ok {
 		return f, nil
 	}
-	m, err := c.moments(block, in)
+	m, err := c.Moments(block, in)
 	if err != nil {
 		return m, err
 	}
 	f := m.Clone()
-	if c.solver.Cholesky(f, false) != nil || narrow(f) {
+	if c.Solver.Cholesky(f, false) != nil || narrow(f) {
 		f = linalg.New(in, in)
-		d, err := c.solver.Damped(f, 1e-6, func(h linalg.Matrix) { h.Copy(m) }, func(h linalg.Matrix) error { return c.solver.Cholesky(h, false) })
+		d, err := c.Solver.Damped(f, 1e-6, func(h linalg.Matrix) { h.Copy(m) }, func(h linalg.Matrix) error { return c.Solver.Cholesky(h, false) })
 		if err != nil {
-			return f, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
+			return f, fmt.Errorf("%w: layer %d: %w", probe.ErrStatistics, block, err)
 		}
-		c.damped = append(c.damped, Damping{block, d.Share})
+		c.Damped = append(c.Damped, Damping{block, d.Share})
 	}
 	if c.factors == nil {
 		c.factors = map[int]linalg.Matrix{}
@@ -202,15 +204,15 @@ func narrow(f linalg.Matrix) bool {
 	return low < 1e-7*high
 }
 
-// solve is C⁻¹·K for keys in rows, again in rows.
-func (c *covariance) solve(block int, keys linalg.Matrix) (linalg.Matrix, error) {
+// Solve is C⁻¹·K for keys in rows, again in rows.
+func (c *Covariance) Solve(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 	f, err := c.factor(block, keys.Cols)
 	if err != nil {
 		return keys, err
 	}
 	x := keys.T()
-	if err := c.solver.CholeskySolve(f, x, false); err != nil {
-		return x, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
+	if err := c.Solver.CholeskySolve(f, x, false); err != nil {
+		return x, fmt.Errorf("%w: layer %d: %w", probe.ErrStatistics, block, err)
 	}
 	return x.T(), nil
 }

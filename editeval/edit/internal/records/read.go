@@ -1,4 +1,4 @@
-package edit
+package records
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
 )
 
 // maxFile bounds a file of edits.
@@ -86,21 +88,21 @@ func forms() []reader {
 // Parse reads the text of a file of edits; see [Read].
 func Parse(data []byte) (*Set, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%w: larger than %d bytes", ErrFormat, maxFile)
+		return nil, fmt.Errorf("%w: larger than %d bytes", probe.ErrFormat, maxFile)
 	}
 	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("%w: not UTF-8", ErrFormat)
+		return nil, fmt.Errorf("%w: not UTF-8", probe.ErrFormat)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	var raw []map[string]json.RawMessage
 	if err := d.Decode(&raw); err != nil {
-		return nil, fmt.Errorf("%w: not a JSON array of records: %w", ErrFormat, err)
+		return nil, fmt.Errorf("%w: not a JSON array of records: %w", probe.ErrFormat, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something after the array, at byte %d", ErrFormat, d.InputOffset())
+		return nil, fmt.Errorf("%w: something after the array, at byte %d", probe.ErrFormat, d.InputOffset())
 	}
 	if len(raw) == 0 {
-		return nil, fmt.Errorf("%w: no records", ErrFormat)
+		return nil, fmt.Errorf("%w: no records", probe.ErrFormat)
 	}
 	s := &Set{}
 	var form reader
@@ -110,7 +112,7 @@ func Parse(data []byte) (*Set, error) {
 		}
 	}
 	if form.read == nil {
-		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), target_new (EasyEdit)", ErrFormat)
+		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), target_new (EasyEdit)", probe.ErrFormat)
 	}
 	var errs []error
 	for i, m := range raw {
@@ -155,21 +157,21 @@ func join(errs []error) error {
 	}
 	text := make([]string, len(first))
 	for i, err := range first {
-		text[i] = strings.TrimPrefix(err.Error(), ErrRecord.Error()+": ")
+		text[i] = strings.TrimPrefix(err.Error(), probe.ErrRecord.Error()+": ")
 	}
 	if n > shown {
 		text = append(text, fmt.Sprintf("and %d more", n-shown))
 	}
-	return fmt.Errorf("%w: %s", ErrRecord, strings.Join(text, "; "))
+	return fmt.Errorf("%w: %s", probe.ErrRecord, strings.Join(text, "; "))
 }
 
 // check refuses what no method can use.
 func (r *Record) check(at string) error {
 	switch {
 	case r.Subject == "" || r.Prompt == "" || r.New == "":
-		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", ErrRecord, at)
+		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", probe.ErrRecord, at)
 	case strings.Count(r.Prompt, "{}") != 1:
-		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", ErrRecord, at, r.Prompt)
+		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", probe.ErrRecord, at, r.Prompt)
 	}
 	return nil
 }
@@ -204,7 +206,7 @@ type fields struct {
 
 func (f *fields) fail(name, what string) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s: %s: %s", ErrRecord, f.at, name, what)
+		f.err = fmt.Errorf("%w: %s: %s: %s", probe.ErrRecord, f.at, name, what)
 	}
 }
 
@@ -274,7 +276,7 @@ func (f *fields) slot(prompt, subject string) string {
 	}
 	i := strings.LastIndex(prompt, subject)
 	if i < 0 || subject == "" {
-		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", ErrRecord, f.at, ErrSubject, prompt, subject)
+		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", probe.ErrRecord, f.at, probe.ErrSubject, prompt, subject)
 		return prompt
 	}
 	return prompt[:i] + "{}" + prompt[i+len(subject):]
@@ -345,7 +347,7 @@ func easyEdit(f *fields) Record {
 func (f *fields) questions(name string) []Question {
 	g := f.inside(name, false)
 	var out []Question
-	for _, kind := range sorted(g.m) {
+	for _, kind := range probe.Sorted(g.m) {
 		k := g.inside(kind, false)
 		if k.m == nil {
 			continue

@@ -1,0 +1,330 @@
+// Package editing runs the verb edit: it reads edits, writes them into a model, measures what came of it, takes edits out again, and draws
+// causal traces.
+package editing
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// Options are the flags of the verb.
+type Options struct {
+	Edits       string
+	Method      string
+	Out         string
+	Count       int
+	Batch       int
+	HParams     string
+	Stats       string
+	StatsTokens int
+	Cache       string
+	Texts       int
+	Overwrite   bool
+}
+
+// errTokenizer refuses a model that cannot be asked in words.
+var errTokenizer = errors.New("edits are text, and the model has no tokenizer.json")
+
+// validate finds faults that need no model.
+func (o *Options) validate() error {
+	switch {
+	case o.Count < 0 || o.Batch < 0 || o.Texts < 0 || o.StatsTokens < 1:
+		return shell.Usagef("--count, --batch and --texts must not be negative, --stats-tokens not below 1")
+	case o.Batch > 1 && !edit.Batches(o.Method):
+		return shell.Usagef("--batch %d: %s writes one fact at a time", o.Batch, o.Method)
+	}
+	if _, err := edit.Defaults(o.Method, &lm.Config{Layers: 1}); err != nil {
+		return shell.Usage(err)
+	}
+	return nil
+}
+
+// run is one run of the verb.
+type run struct {
+	*shell.Job
+	o       Options
+	m       *lm.Model
+	x       *edit.Encoder
+	set     *edit.Set
+	records []edit.Record
+	encoded []edit.Encoded
+	hp      edit.HParams
+	e       *edit.Editing
+	origin  string // fingerprint of the model before the first edit
+	r       *Result
+}
+
+// Run edits a model.
+func Run(j *shell.Job, path string, o Options) (any, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := checkpoint.Apart(path, o.Out); err != nil {
+		return nil, err
+	}
+	var allow func(string) error
+	if o.Overwrite {
+		allow = replaceable(path)
+	}
+	if err := checkpoint.Vacant(o.Out, allow); err != nil {
+		return nil, err
+	}
+	r := &run{Job: j, o: o, r: &Result{Method: o.Method, Edits: o.Edits, Out: o.Out}}
+	var err error
+	if r.set, err = edit.Read(o.Edits); err != nil {
+		return nil, err
+	}
+	if r.m, err = j.Load(path, lm.Options{}); err != nil {
+		return nil, err
+	}
+	defer r.m.Close()
+	if err := r.prepare(path); err != nil {
+		return nil, err
+	}
+	defer r.e.Close()
+	if err := r.work(); err != nil {
+		return nil, err
+	}
+	if err := r.save(); err != nil {
+		return nil, err
+	}
+	r.print()
+	return r.r, nil
+}
+
+// replaceable lets an earlier output of the verb be replaced.
+func replaceable(source string) func(dir string) error {
+	plain := checkpoint.Replaceable(source)
+	return func(dir string) error {
+		if f, err := os.Open(filepath.Join(dir, edit.JournalName)); err == nil {
+			_, err = edit.ReadJournal(f)
+			f.Close()
+			if err == nil {
+				return nil
+			}
+		}
+		return plain(dir)
+	}
+}
+
+// prepare reads tokens, hyper-parameters, statistics and what was edited before.
+func (r *run) prepare(path string) error {
+	tok, err := shell.Tokenizer(r.m)
+	if err != nil {
+		return err
+	}
+	if tok == nil {
+		return fmt.Errorf("%s: %w", path, errTokenizer)
+	}
+	if err := r.hyper(); err != nil {
+		return err
+	}
+	r.x = &edit.Encoder{Tokenizer: tok, Templates: r.hp.Templates}
+	r.records = r.set.Records
+	if n := r.o.Count; n > 0 {
+		if n > len(r.records) {
+			return shell.Usagef("--count %d: %s has %d edits", n, r.o.Edits, len(r.records))
+		}
+		r.records = r.records[:n]
+	}
+	for _, m := range r.set.Remarks {
+		if m.Index < len(r.records) {
+			r.r.Remarks = append(r.r.Remarks, m)
+			r.Note("%s: record %d: %s", r.o.Edits, m.Index, m.What)
+		}
+	}
+	for i := range r.records {
+		e, err := r.x.Record(&r.records[i])
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.o.Edits, err)
+		}
+		r.encoded = append(r.encoded, e)
+	}
+	return r.open(path, tok)
+}
+
+// hyper reads the hyper-parameters.
+func (r *run) hyper() error {
+	var err error
+	if r.hp, err = edit.Defaults(r.o.Method, r.m.Config()); err != nil {
+		return err
+	}
+	if r.o.HParams != "" {
+		f, err := os.Open(r.o.HParams)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		text, err := io.ReadAll(io.LimitReader(f, 1<<20))
+		if err != nil {
+			return err
+		}
+		if err := r.hp.Merge(text); err != nil {
+			return shell.Usage(fmt.Errorf("%s: %w", r.o.HParams, err))
+		}
+		r.hp.Source += ", " + filepath.Base(r.o.HParams)
+	}
+	if err := r.hp.Validate(r.m.Blocks()); err != nil {
+		return shell.Usage(errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+	r.r.HParams = r.hp
+	return nil
+}
+
+// open prepares the editing, where the model was edited before by going on.
+func (r *run) open(path string, tok *tokenizer.Tokenizer) error {
+	st, err := r.statistics()
+	if err != nil {
+		return err
+	}
+	sep, err := tok.Encode("\n", tokenizer.EncodeOptions{NoSpecial: true})
+	if err != nil {
+		return err
+	}
+	o := edit.Options{Method: r.o.Method, HParams: &r.hp, Statistics: st, Seed: r.Seed, Separator: sep}
+	journal, err := readJournal(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if r.origin, err = r.m.Fingerprint(r.Ctx); err == nil {
+			r.e, err = edit.New(r.m, o)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	r.origin = journal.Model
+	r.e, err = edit.Open(r.m, journal, true, o)
+	return err
+}
+
+// readJournal reads the journal of a checkpoint.
+func readJournal(dir string) (*edit.Journal, error) {
+	path := filepath.Join(dir, edit.JournalName)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	j, err := edit.ReadJournal(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return j, nil
+}
+
+// work edits and measures.
+func (r *run) work() error {
+	before, err := r.judge()
+	if err != nil {
+		return err
+	}
+	r.r.before(before)
+	for i, m := range before.Records {
+		if m["efficacy_exact"] == 1 {
+			r.r.Remarks = append(r.r.Remarks, edit.Remark{Index: i, What: "the model gives the new answer already"})
+		}
+	}
+	prompts, err := r.x.Prompts(r.records, 64)
+	if err != nil {
+		return err
+	}
+	base, err := r.e.Baseline(r.Ctx, prompts)
+	if err != nil {
+		return err
+	}
+	if err := r.texts(&r.r.TextsBefore); err != nil {
+		return err
+	}
+	if err := r.apply(); err != nil {
+		return err
+	}
+	if r.r.Drift, err = r.e.Drift(r.Ctx, base); err != nil {
+		return err
+	}
+	after, err := r.judge()
+	if err != nil {
+		return err
+	}
+	if err := r.texts(&r.r.Texts); err != nil {
+		return err
+	}
+	r.r.after(after, r.records)
+	if r.r.Norms, err = r.e.Norms(); err != nil {
+		return err
+	}
+	r.r.Damped = r.e.Damped()
+	r.r.SumError, err = r.e.CheckSum()
+	return err
+}
+
+func (r *run) judge() (*edit.Judgement, error) { return r.e.Judge(r.Ctx, r.x, r.records) }
+
+// apply writes the edits, batch by batch. An optimisation that diverges leaves its edit out.
+func (r *run) apply() error {
+	size := r.o.Batch
+	if size == 0 && edit.Batches(r.o.Method) {
+		size = len(r.records)
+	}
+	size = max(size, 1)
+	r.r.Batch = size
+	bar := r.Progress("editing", int64(len(r.records)))
+	defer bar.End()
+	start := time.Now()
+	for lo := 0; lo < len(r.records); lo += size {
+		hi := min(lo+size, len(r.records))
+		var names []string
+		for i := range r.records[lo:hi] {
+			rec := &r.records[lo+i]
+			names = append(names, rec.ID+": "+rec.Full()+" "+strings.TrimSpace(rec.New))
+		}
+		step, err := r.e.Apply(r.Ctx, r.encoded[lo:hi], names)
+		switch {
+		case errors.Is(err, edit.ErrDiverged):
+			for i := lo; i < hi; i++ {
+				r.r.Failed = append(r.r.Failed, Failure{i, err.Error()})
+			}
+			r.Note("records %d to %d: %v; left out", lo, hi-1, err)
+		case err != nil:
+			return fmt.Errorf("records %d to %d: %w", lo, hi-1, err)
+		default:
+			r.r.step(lo, hi, step)
+		}
+		bar.Set(int64(hi))
+	}
+	r.r.SecondsPerEdit = time.Since(start).Seconds() / float64(len(r.records))
+	return nil
+}
+
+// save writes the checkpoint and its journal.
+func (r *run) save() error {
+	var journal bytes.Buffer
+	if err := r.e.WriteJournal(&journal, r.origin); err != nil {
+		return err
+	}
+	s, err := r.m.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite})
+	if err != nil {
+		return err
+	}
+	if err := s.AddFile(edit.JournalName, journal.Bytes()); err != nil {
+		return errors.Join(err, s.Abort())
+	}
+	bar := r.Progress("saving", 1)
+	defer bar.End()
+	if err := s.Finish(r.Ctx); err != nil {
+		return errors.Join(err, s.Abort())
+	}
+	return nil
+}

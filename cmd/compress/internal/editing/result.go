@@ -1,0 +1,155 @@
+package editing
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Result is the report of the verb.
+type Result struct {
+	Method         string                `json:"method"`
+	Edits          string                `json:"edits"`
+	Out            string                `json:"out"`
+	Count          int                   `json:"count"`
+	Batch          int                   `json:"batch"`
+	HParams        edit.HParams          `json:"hparams"`
+	Statistics     *Statistics           `json:"statistics,omitempty"`
+	Damped         []edit.Damping        `json:"damped,omitempty"` // covariances that were not positive definite
+	Remarks        []edit.Remark         `json:"remarks,omitempty"`
+	Failed         []Failure             `json:"failed,omitempty"`
+	SecondsPerEdit float64               `json:"seconds_per_edit"`
+	Metrics        map[string]float64    `json:"metrics"`
+	Stderr         map[string]float64    `json:"metrics_stderr"`
+	N              map[string]int        `json:"metrics_n"`
+	Before         map[string]float64    `json:"metrics_before"`
+	Drift          *edit.Drift           `json:"drift"`
+	Norms          map[string]edit.Norms `json:"norms"`
+	SumError       float64               `json:"sum_error"` // ‖final - base - Σ deltas‖/‖Σ deltas‖: what rounding to the stored type leaves
+	Texts          *Texts                `json:"texts,omitempty"`
+	TextsBefore    *Texts                `json:"texts_before,omitempty"`
+	Steps          []Step                `json:"steps"`
+	Records        []map[string]float64  `json:"records"`
+}
+
+// Failure is an edit that was left out.
+type Failure struct {
+	Index int    `json:"index"`
+	Why   string `json:"why"`
+}
+
+// Step is one step of the journal.
+type Step struct {
+	First  int                   `json:"first"` // record
+	Edits  int                   `json:"edits"`
+	Norms  map[string]edit.Norms `json:"norms,omitempty"`
+	Losses []float64             `json:"losses,omitempty"` // the last of every optimisation
+}
+
+// Texts are figures of generated texts.
+type Texts struct {
+	Fluency     float64 `json:"fluency"`               // mean n-gram entropy
+	Consistency float64 `json:"consistency,omitempty"` // mean cosine with texts about subjects of which the new answer is true
+	N           int     `json:"n"`                     // texts
+}
+
+// before notes the metrics of the model as it was.
+func (r *Result) before(j *edit.Judgement) {
+	r.Before = map[string]float64{}
+	for name, s := range j.Stats {
+		r.Before[name] = s.Mean
+	}
+	r.Before["score"] = j.Score
+}
+
+// after notes those of the edited one.
+func (r *Result) after(j *edit.Judgement, records []edit.Record) {
+	r.Count = len(records)
+	r.Metrics, r.Stderr, r.N = map[string]float64{}, map[string]float64{}, map[string]int{}
+	for name, s := range j.Stats {
+		r.Metrics[name], r.Stderr[name], r.N[name] = s.Mean, s.Stderr, s.N
+	}
+	r.Metrics["score"], r.Metrics["non_finite"] = j.Score, float64(j.NonFinite)
+	r.Metrics["drift_kl"], r.Metrics["drift_argmax_agreement"] = r.Drift.KL, r.Drift.Agreement
+	if r.Texts != nil {
+		r.Metrics["fluency"] = r.Texts.Fluency
+		if r.Texts.Consistency > 0 {
+			r.Metrics["consistency"] = r.Texts.Consistency
+		}
+	}
+	r.Records = j.Records
+}
+
+// step notes a step.
+func (r *Result) step(lo, hi int, s *edit.Step) {
+	out := Step{First: lo, Edits: hi - lo, Norms: map[string]edit.Norms{}}
+	for _, d := range s.Deltas {
+		out.Norms[d.Linear] = d.Norms
+	}
+	for _, h := range s.History {
+		out.Losses = append(out.Losses, h[len(h)-1].Total)
+	}
+	for _, h := range s.Losses {
+		out.Losses = append(out.Losses, h[len(h)-1])
+	}
+	for _, i := range s.Failed {
+		r.Failed = append(r.Failed, Failure{lo + i, edit.ErrDiverged.Error()})
+	}
+	r.Steps = append(r.Steps, out)
+}
+
+// texts generates from some records' prompts and measures what comes out.
+func (r *run) texts(to **Texts) error {
+	t := &Texts{}
+	var collection []string
+	references := map[int]string{}
+	for i := range r.records {
+		rec := &r.records[i]
+		var list []string
+		for _, p := range rec.Same {
+			list = append(list, p+" "+rec.New)
+		}
+		references[i] = strings.Join(list, " ")
+		collection = append(collection, list...)
+	}
+	consistent := 0
+	for i := range min(r.o.Texts, len(r.records)) {
+		texts, err := r.e.Texts(r.Ctx, r.x, &r.records[i], r.Seed)
+		if err != nil {
+			return err
+		}
+		for _, text := range texts {
+			t.Fluency += edit.Fluency(text)
+			t.N++
+		}
+		if references[i] != "" {
+			t.Consistency += edit.Consistency(strings.Join(texts, " "), references[i], collection)
+			consistent++
+		}
+	}
+	if t.N == 0 {
+		return nil
+	}
+	t.Fluency /= float64(t.N)
+	t.Consistency /= float64(max(consistent, 1))
+	*to = t
+	return nil
+}
+
+// print shows the figures.
+func (r *run) print() {
+	t := &report.Table{Columns: report.Columns("metric", "before|%.3f", "after|%.3f", "±|%.3f")}
+	for _, name := range slices.Sorted(maps.Keys(r.r.Metrics)) {
+		if _, ok := r.r.Before[name]; ok {
+			t.Add(name, r.r.Before[name], r.r.Metrics[name], r.r.Stderr[name])
+		}
+	}
+	r.Table(t)
+	r.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of likeliest tokens kept\n", r.r.Count, r.r.Method, r.hp.Source, r.o.Out, r.r.Drift.KL, 100*r.r.Drift.Agreement)
+	if r.r.Method == "grace" || r.r.Method == "ike" {
+		r.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)
+	}
+}

@@ -1,0 +1,121 @@
+package editing
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Undone is the report of edit undo.
+type Undone struct {
+	Dir     string   `json:"dir"`
+	From    int      `json:"from"` // steps before
+	To      int      `json:"to"`
+	Removed []string `json:"removed"` // edits
+	Tensors []string `json:"tensors"` // that were restored
+}
+
+// Undo brings an edited checkpoint back to the state after its first steps.
+func Undo(j *shell.Job, dir string, to int) (any, error) {
+	journal, err := readJournal(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no %s: this is no output of compress edit", dir, edit.JournalName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if to < 0 || to > len(journal.Steps) {
+		return nil, shell.Usagef("--to %d: %s has %d steps", to, edit.JournalName, len(journal.Steps))
+	}
+	m, err := j.Load(dir, lm.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	hp, err := edit.Defaults("ft", m.Config())
+	if err != nil {
+		return nil, err
+	}
+	e, err := edit.Open(m, journal, false, edit.Options{Method: "ft", HParams: &hp})
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	r := &Undone{Dir: dir, From: len(journal.Steps), To: to}
+	for _, s := range journal.Steps[to:] {
+		r.Removed = append(r.Removed, s.Edits...)
+	}
+	if err := e.Undo(to); err != nil {
+		return nil, err
+	}
+	if r.Tensors, err = rewrite(m.Source(), e.Changed()); err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	if err := e.WriteJournal(&text, journal.Model); err != nil {
+		return nil, err
+	}
+	if err := shell.WriteFile(filepath.Join(dir, edit.JournalName), text.Bytes()); err != nil {
+		return nil, err
+	}
+	j.Printf("%s: %d of %d steps kept, %d edits taken out\n", dir, to, r.From, len(r.Removed))
+	return r, nil
+}
+
+// rewrite replaces the files that hold tensors which have to change, one by one; each is replaced when it is complete.
+func rewrite(src *safetensors.Dir, values map[string][]byte) ([]string, error) {
+	shards := map[string][]string{}
+	var changed []string
+	for name, want := range values {
+		now, err := src.Bytes(name)
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(now, want) {
+			shards[src.ShardOf(name)] = append(shards[src.ShardOf(name)], name)
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	for _, base := range src.Shards() {
+		if len(shards[base]) == 0 {
+			continue
+		}
+		if err := rewriteShard(src.Shard(base), filepath.Join(src.Path(), base), values); err != nil {
+			return nil, err
+		}
+	}
+	return changed, nil
+}
+
+func rewriteShard(f *safetensors.File, path string, values map[string][]byte) error {
+	var infos []safetensors.Info
+	for _, name := range f.Names() {
+		info, _ := f.Info(name)
+		infos = append(infos, info)
+	}
+	w, err := safetensors.Create(path, infos, f.Metadata(), safetensors.Options{Overwrite: true})
+	if err != nil {
+		return err
+	}
+	for _, name := range f.Names() {
+		data, ok := values[name]
+		if !ok {
+			if data, err = f.Bytes(name); err != nil {
+				return errors.Join(err, w.Abort())
+			}
+		}
+		if err := w.WriteTensor(name, data); err != nil {
+			return errors.Join(err, w.Abort())
+		}
+	}
+	return w.Finish()
+}

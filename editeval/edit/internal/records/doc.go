@@ -1,0 +1,2 @@
+// Package records reads files of edits.
+package records

@@ -1,0 +1,2 @@
+// Package words measures generated texts.
+package words
