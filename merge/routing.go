@@ -50,10 +50,10 @@ func (m *mediation) checkRouter(works bool) error {
 	for _, p := range r.Prompts {
 		has[p.Expert] = true
 		if r.Features == "external" {
-			if _, err := externalFeatures(m.promptFile(p.File)); err != nil {
+			if _, err := ReadFeatures(m.promptFile(p.File)); err != nil {
 				return err
 			}
-		} else if _, err := readPrompts(m.promptFile(p.File)); err != nil {
+		} else if _, err := ReadPrompts(m.promptFile(p.File)); err != nil {
 			return err
 		}
 	}
@@ -68,8 +68,8 @@ func (m *mediation) checkRouter(works bool) error {
 	return nil
 }
 
-// readPrompts reads a JSONL file: one JSON string a line, or {"text": …}, or {"prompt": …}.
-func readPrompts(path string) ([]string, error) {
+// ReadPrompts reads a JSONL file: one JSON string a line, or {"text": …}, or {"prompt": …}; of a thousand at most.
+func ReadPrompts(path string) ([]string, error) {
 	text, err := readFile(path)
 	if err != nil {
 		return nil, err
@@ -108,8 +108,9 @@ func readPrompts(path string) ([]string, error) {
 	return list, nil
 }
 
-// externalFeatures reads the tensor "features" [n, d] of a file, F32, and normalises its rows.
-func externalFeatures(path string) ([][]float64, error) {
+// ReadFeatures reads the tensor "features" [n, d] of a file, F32, a thousand rows at most, and normalises
+// them.
+func ReadFeatures(path string) ([][]float64, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err
@@ -198,12 +199,12 @@ func (m *mediation) features(ctx context.Context, dir string, files map[string]s
 	for k, name := range m.names {
 		if model == nil {
 			var err error
-			if list[k], err = externalFeatures(files[name]); err != nil {
+			if list[k], err = ReadFeatures(files[name]); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		prompts, err := readPrompts(files[name])
+		prompts, err := ReadPrompts(files[name])
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
@@ -23,6 +24,7 @@ func evalCmd(a *shell.App) *cobra.Command {
 	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between")
 	f.StringVar(&o.Out, "out", "", "folder to write")
 	f.StringSliceVar(&o.Data, "data", nil, "folders in which data files are looked for")
+	f.StringVar(&o.Experts, "experts", mediated.Auto, mediated.Help)
 	f.StringVar(&o.Adapter, "adapter", "", "apply this adapter first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt; -1 is as the task says")
 	f.IntVar(&o.Task.Limit, "limit", 0, "first documents of each task; 0 is all")

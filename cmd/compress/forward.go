@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/passes"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
@@ -26,6 +27,7 @@ func forwardCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Hidden, "hidden", false, "also write the hidden states")
 	f.BoolVar(&o.Grad, "grad", false, "also write the gradient of the loss for every parameter")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+	f.StringVar(&o.Experts, "experts", mediated.Auto, mediated.Help)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter to apply first; --grad then gives the gradients of its parameters")
 	shell.Require(cmd, "ids", "out")
 	shell.Inputs(cmd, "ids", "adapter")

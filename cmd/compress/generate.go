@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/cmd/compress/internal/texts"
 )
@@ -23,6 +24,7 @@ func generateCmd(a *shell.App) *cobra.Command {
 	f.Float64Var(&o.Temperature, "temperature", 0, "0 is greedy")
 	f.Float64Var(&o.TopP, "top-p", 0, "draw from the likeliest tokens that make up this share; 0 is all")
 	f.IntVar(&o.TopK, "top-k", 0, "draw from this many likeliest tokens; 0 is all")
+	f.StringVar(&o.Experts, "experts", mediated.Auto, mediated.Help)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter to apply first")
 	shell.Require(cmd, "prompt")
 	shell.Inputs(cmd, "adapter")

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/measure"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -26,6 +27,7 @@ func pplCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Convention, "convention", string(corpus.Window), "window or rolling")
 	f.IntVar(&o.Cut.Limit, "limit", 0, "use the first windows only; 0 is all")
 	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
+	f.StringVar(&o.Experts, "experts", mediated.Auto, mediated.Help)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter to apply first")
 	shell.Require(cmd, "data")
 	shell.Complete(cmd, "convention", string(corpus.Window), string(corpus.Rolling))

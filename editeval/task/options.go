@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -28,6 +29,9 @@ type Options struct {
 	Identity string `json:"-"`
 	// Sample gets a JSON line for each document and filter, task by task; nil: nobody.
 	Sample func(task string, line []byte) error `json:"-"`
+	// Router may change what the model computes from document to document: it gets the prompts of a task and calls run for parts
+	// of them, by position, each once the model is ready for it. Every position must come once. nil: the model stays as it is.
+	Router func(ctx context.Context, prompts [][]int32, run func(at []int) error) error `json:"-"`
 	// Progress is told how far a task is, in tokens; nil: nobody.
 	Progress func(task string, done, total int64) `json:"-"`
 }

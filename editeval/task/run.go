@@ -190,12 +190,7 @@ func (r *run) task(ctx context.Context, t *one) error {
 		return err
 	}
 	report := r.progress(t)
-	var err error
-	if t.Task.OutputType == taskfile.GenerateUntil {
-		err = r.texts(ctx, t, report)
-	} else {
-		err = r.likelihoods(ctx, t, report)
-	}
+	err := r.routed(ctx, t, report)
 	if err == nil {
 		err = r.judge(t)
 	}
@@ -206,6 +201,46 @@ func (r *run) task(ctx context.Context, t *one) error {
 		inspected(t)
 	}
 	return err
+}
+
+// routed answers the requests of a task, with a router part by part.
+func (r *run) routed(ctx context.Context, t *one, report func(int)) error {
+	if r.o.Router == nil {
+		return r.answer(ctx, t, report)
+	}
+	all := t.docs
+	defer func() { t.docs = all }()
+	prompts := make([][]int32, len(all))
+	for i, d := range all {
+		prompts[i] = d.prompt()
+	}
+	return r.o.Router(ctx, prompts, func(at []int) error {
+		t.docs = nil
+		for _, i := range at {
+			t.docs = append(t.docs, all[i])
+		}
+		return r.answer(ctx, t, report)
+	})
+}
+
+// answer answers the requests of a task.
+func (r *run) answer(ctx context.Context, t *one, report func(int)) error {
+	if t.Task.OutputType == taskfile.GenerateUntil {
+		return r.texts(ctx, t, report)
+	}
+	return r.likelihoods(ctx, t, report)
+}
+
+// prompt is what is asked, without the answers that are offered; of a rolling text its first window.
+func (d *document) prompt() []int32 {
+	switch {
+	case len(d.prompts) > 0:
+		return d.prompts[0].IDs
+	case d.all != nil || len(d.seqs[0].Target) >= len(d.seqs[0].IDs):
+		return d.seqs[0].IDs
+	}
+	s := d.seqs[0]
+	return s.IDs[:len(s.IDs)-len(s.Target)+1]
 }
 
 // inspected lets tests look at a task's documents before they are dropped.

@@ -163,3 +163,13 @@ func (m *Manifest) Text() ([]byte, error) {
 	text, err := json.MarshalIndent(m, "", "  ")
 	return append(text, '\n'), err
 }
+
+// Embeddings tells whether tensors outside of layers are routed.
+func (m *Manifest) Embeddings() bool {
+	for _, g := range m.Groups {
+		if g.Routed && g.Layer < 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
@@ -20,6 +21,7 @@ type Options struct {
 	Cut        corpus.CutOptions // windows
 	Fast       bool              // round activations to BF16 where weights are BF16
 	Adapter    string            // folder of an adapter that is applied first; empty: none
+	Experts    string            // which experts of a mediated folder answer
 }
 
 // Report is a measured perplexity.
@@ -36,6 +38,7 @@ type Report struct {
 	Tokens     int64          `json:"tokens"` // predicted
 	Data       corpus.Windows `json:"data"`
 	Notes      []string       `json:"notes,omitempty"`
+	Experts    map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
 }
 
 // check looks at the ranges of the flags.
@@ -73,7 +76,12 @@ func Perplexity(j *shell.Job, path string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, _, err := Windows(j, m, w)
+	experts, err := mediated.Open(j, m, o.Experts)
+	if err != nil {
+		return nil, err
+	}
+	defer experts.Close()
+	r, err := routed(j, m, w, experts)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +107,54 @@ const batchTokens = 8192
 
 // Windows runs windows through a model and also gives the losses of every window.
 func Windows(j *shell.Job, m *lm.Model, w corpus.Windows) (*Report, *Sums, error) {
+	s, err := sums(j, m, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := summarise(m, w, s)
+	return r, s, err
+}
+
+// routed runs windows through a model with experts, those that are routed alike together; experts may be nil.
+func routed(j *shell.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model) (*Report, error) {
+	if experts == nil {
+		r, _, err := Windows(j, m, w)
+		return r, err
+	}
+	groups, err := experts.Groups(j.Ctx, w.IDs)
+	if err != nil {
+		return nil, err
+	}
+	all := &Sums{Loss: make([]float64, len(w.IDs)), Count: make([]float64, len(w.IDs))}
+	for _, g := range groups {
+		part := w
+		part.IDs, part.Labels = nil, nil
+		for _, i := range g.At {
+			if part.IDs = append(part.IDs, w.IDs[i]); w.Labels != nil {
+				part.Labels = append(part.Labels, w.Labels[i])
+			}
+		}
+		if err := experts.Use(g.Weights); err != nil {
+			return nil, err
+		}
+		s, err := sums(j, m, part)
+		if err != nil {
+			return nil, err
+		}
+		all.Tokens += s.Tokens
+		for k, i := range g.At {
+			all.Loss[i], all.Count[i] = s.Loss[k], s.Count[k]
+		}
+	}
+	r, err := summarise(m, w, all)
+	if err == nil {
+		r.Experts = experts.Used()
+	}
+	return r, err
+}
+
+// sums runs windows through a model.
+func sums(j *shell.Job, m *lm.Model, w corpus.Windows) (*Sums, error) {
 	bar := j.Progress("measuring", int64(len(w.IDs)))
 	defer bar.End()
 	s := &Sums{}
@@ -111,22 +167,27 @@ func Windows(j *shell.Job, m *lm.Model, w corpus.Windows) (*Report, *Sums, error
 		}
 		r, err := m.Forward(j.Ctx, w.IDs[at:end], o)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for i, row := range r.LossPerToken {
 			s.Add(row, w, at+i)
 		}
 		bar.Set(int64(end))
 	}
+	return s, nil
+}
+
+// summarise makes the report of losses.
+func summarise(m *lm.Model, w corpus.Windows, s *Sums) (*Report, error) {
 	nll, se := s.Mean()
 	if math.IsNaN(nll) || math.IsInf(nll, 0) {
-		return nil, nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
+		return nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
 	}
 	p := math.Exp(nll)
 	return &Report{
 		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
 		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.Tokens, Data: w,
-	}, s, nil
+	}, nil
 }
 
 // scaled multiplies a figure that may be missing.

@@ -2,6 +2,7 @@
 package merging
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -50,6 +51,11 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	if o.DryRun {
 		return dryRun(j, r, opts)
+	}
+	if r.NeedsDevice() {
+		if opts.Device, err = j.Device(); err != nil {
+			return nil, err
+		}
 	}
 	bar := j.ByteBars()
 	opts.Progress = func(p merge.Progress) { bar.Show(strings.TrimSpace("merging "+p.Document), p.Done, p.Total) }
@@ -144,6 +150,14 @@ func show(j *shell.Job, r *merge.Report, out string) {
 	t.Add("parameters", shell.Thousands(r.Parameters))
 	t.Add("read", shell.Size(r.BytesIn))
 	t.Add("written", shell.Size(r.BytesOut))
+	if m := r.Mediation; m != nil {
+		t.Add("experts", strings.Join(m.Experts, ", "))
+		t.Add("routed groups", fmt.Sprintf("%d of %d", len(m.Routed), m.Groups))
+		t.Add("beside the dense model", shell.Size(m.ExpertBytes))
+		if m.RouterAccuracy != nil {
+			t.Add("router, on held-out prompts", fmt.Sprintf("%.1f %%", 100**m.RouterAccuracy))
+		}
+	}
 	t.Note = "in " + out
 	if r.Seconds > 0 {
 		t.Add("rate", shell.Size(int64(r.BytesPerSecond))+"/s")

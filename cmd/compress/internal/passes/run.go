@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -19,6 +20,7 @@ type Options struct {
 	Grad      bool   // also write the gradient of the loss for every parameter
 	Overwrite bool   // replace an existing Out
 	Adapter   string // folder of an adapter to apply first; empty: none
+	Experts   string // which experts of a mediated folder answer
 }
 
 // Report is what forward says about a run.
@@ -72,6 +74,14 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	experts, err := mediated.Open(j, m, o.Experts)
+	if err != nil {
+		return nil, err
+	}
+	defer experts.Close()
+	if err := enter(j, experts, ids); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.IDs, err)
+	}
 	r, err := m.Forward(j.Ctx, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.IDs, err)
@@ -99,6 +109,23 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	report.Loss = &r.Loss
 	j.Printf("loss %.6f over %d positions, written to %s\n", r.Loss, r.Counted, o.Out)
 	return report, nil
+}
+
+// enter lets the experts of a mediated folder answer, if it is one. All sequences of a file are computed in one pass, so that
+// they must be routed alike.
+func enter(j *shell.Job, experts *mediated.Model, ids [][]int32) error {
+	if experts == nil {
+		return nil
+	}
+	groups, err := experts.Groups(j.Ctx, ids)
+	if err != nil {
+		return err
+	}
+	if len(groups) > 1 {
+		return shell.Usagef("its sequences go to %d different mixtures of experts, %s and %s among them (HINT: --experts chooses one for all, or split the file)",
+			len(groups), mediated.Describe(experts.Names(), groups[0].Weights), mediated.Describe(experts.Names(), groups[1].Weights))
+	}
+	return experts.Use(groups[0].Weights)
 }
 
 // inVocabulary refuses ids that the model does not have, but for one that has a meaning of its own.

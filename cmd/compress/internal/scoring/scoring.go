@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/kernels"
@@ -29,7 +30,8 @@ type Options struct {
 	Out         string
 	Data        []string // folders of data files
 	Adapter     string
-	Shots       int // -1: as the task says
+	Experts     string // which experts of a mediated folder answer
+	Shots       int    // -1: as the task says
 	FewshotSeed uint64
 	NoSpecial   bool
 	LogSamples  bool
@@ -91,6 +93,12 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 		return nil, err
 	}
 	defer s.m.Close()
+	experts, err := mediated.Open(j, s.m, o.Experts)
+	if err != nil {
+		return nil, err
+	}
+	defer experts.Close()
+	o.Task.Router = experts.Router()
 	bars := j.Bars()
 	defer bars.End()
 	o.Task.Progress = bars.Show
@@ -215,6 +223,11 @@ func identity(j *shell.Job, m *lm.Model, o Options) (string, error) {
 		return "", err
 	}
 	parts := []any{weights, o.Fast}
+	if experts, err := mediated.Identity(j.Ctx, m.Path(), o.Experts); err != nil {
+		return "", err
+	} else if experts != "" {
+		parts = append(parts, experts)
+	}
 	if o.Adapter != "" {
 		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
 			sum, err := shell.FileHash(j.Ctx, filepath.Join(o.Adapter, name))

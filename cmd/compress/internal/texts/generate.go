@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -19,6 +20,7 @@ type GenerateOptions struct {
 	Prompt string
 	lm.GenerateOptions
 	Adapter string // folder of an adapter to apply first; empty: none
+	Experts string // which experts of a mediated folder answer
 }
 
 // generateReport is a generated text.
@@ -28,6 +30,7 @@ type generateReport struct {
 	PromptIDs []int32 `json:"prompt_ids"`
 	IDs       []int32 `json:"ids"`
 	PerSecond float64 `json:"tokens_per_second"`
+	Experts   string  `json:"experts,omitempty"` // that answered, of a mediated folder
 }
 
 // check looks at the ranges of the flags.
@@ -73,6 +76,15 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	experts, err := mediated.Open(j, m, o.Experts)
+	if err != nil {
+		return nil, err
+	}
+	defer experts.Close()
+	answers, err := experts.EnterFor(j.Ctx, prompt)
+	if err != nil {
+		return nil, err
+	}
 	s := newStream(j, tok, prompt)
 	fmt.Fprint(j.Out(), o.Prompt)
 	o.Seed, o.Each = j.Seed, s.token
@@ -87,7 +99,7 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 	}
 	return generateReport{
 		Prompt: o.Prompt, Text: s.text(), PromptIDs: prompt, IDs: ids,
-		PerSecond: float64(len(ids)) / time.Since(start).Seconds(),
+		PerSecond: float64(len(ids)) / time.Since(start).Seconds(), Experts: answers,
 	}, nil
 }
 

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/mediating"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+func expertsCmd(a *shell.App) *cobra.Command {
+	cmd := a.Verb(shell.Verb{
+		Use: "experts", Short: "Use a folder of experts that merge made by mediate",
+		Long: "Works on folders that merge_method: mediate wrote: export writes an expert or a mixture as an ordinary checkpoint, route " +
+			"shows which experts would answer a prompt, verify compares every hash and gives the errors of reconstruction.",
+		Example: "compress experts verify merged\ncompress experts export merged --task sums --out sums",
+		Args:    cobra.NoArgs,
+		Run: func(*shell.Job, []string) (any, error) {
+			return nil, shell.Usagef("export, route or verify? see compress experts --help")
+		},
+	})
+	cmd.AddCommand(expertsExportCmd(a), expertsRouteCmd(a), expertsVerifyCmd(a))
+	return cmd
+}
+
+func expertsExportCmd(a *shell.App) *cobra.Command {
+	var o mediating.ExportOptions
+	cmd := a.Verb(shell.Verb{
+		Use: "export DIR --out DIR", Short: "Write an expert, or a mixture of experts, as an ordinary checkpoint",
+		Long:    "Writes the model of a mediated folder under fixed weights as an ordinary checkpoint: --task takes one expert, --weights several.",
+		Example: "compress experts export merged --weights sums=0.6,news=0.4 --out mixed",
+		Args:    cobra.ExactArgs(1), Resumes: true,
+		Run: func(j *shell.Job, args []string) (any, error) { return mediating.Export(j, args[0], o) },
+	})
+	f := cmd.Flags()
+	f.StringVar(&o.Task, "task", "", "one expert")
+	f.StringVar(&o.Weights, "weights", "", "weights by expert, such as a=0.6,b=0.4; dense for none")
+	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
+	f.StringVar(&o.Shard, "max-shard-size", "5GB", "largest file, e.g. 2GB or 500MiB; none for a single file")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted export")
+	cmd.MarkFlagsOneRequired("task", "weights")
+	cmd.MarkFlagsMutuallyExclusive("task", "weights")
+	shell.Require(cmd, "out")
+	return cmd
+}
+
+func expertsRouteCmd(a *shell.App) *cobra.Command {
+	var o mediating.RouteOptions
+	cmd := a.Verb(shell.Verb{
+		Use: "route DIR", Short: "Show which experts would answer a prompt",
+		Long: "Shows for each prompt the probability of every expert, the uncertainty, the distance to what the router knows, and the " +
+			"weights that follow. --features takes a file with the tensor features [n, d] instead of prompts.",
+		Example: "compress experts route merged --prompt 'Question: 14 + 6 ='",
+		Args:    cobra.ExactArgs(1),
+		Run:     func(j *shell.Job, args []string) (any, error) { return mediating.Route(j, args[0], o) },
+	})
+	f := cmd.Flags()
+	f.StringVar(&o.Prompt, "prompt", "", "text to route")
+	f.StringVar(&o.File, "file", "", "JSONL file of prompts: strings, or text or prompt of objects")
+	f.StringVar(&o.Features, "features", "", ".safetensors file with the tensor features [n, d], F32")
+	f.StringVar(&o.Policy.Select, "select", "", "top1, all or dense; empty decides by uncertainty")
+	f.Float64Var(&o.Policy.Certain, "certain", 0.3, "uncertainty up to which the likeliest expert answers alone")
+	f.Float64Var(&o.Policy.Cover, "cover", 0.9, "probability that the chosen experts have together")
+	f.IntVar(&o.Policy.Most, "most", 3, "experts at most")
+	f.StringVar(&o.Policy.Outside, "outside", "merge", "prompts like no expert's: merge all experts, or dense")
+	cmd.MarkFlagsOneRequired("prompt", "file", "features")
+	cmd.MarkFlagsMutuallyExclusive("prompt", "file", "features")
+	shell.Inputs(cmd, "file", "features")
+	shell.MayBeEmpty(cmd, "select", "prompt")
+	shell.Complete(cmd, "select", "top1", "all", "dense")
+	shell.Complete(cmd, "outside", "merge", "dense")
+	return cmd
+}
+
+func expertsVerifyCmd(a *shell.App) *cobra.Command {
+	return a.Verb(shell.Verb{
+		Use: "verify DIR", Short: "Check a folder of experts",
+		Long: "Compares the hash of every file with the manifest, counts the kept elements, and gives every expert's error of reconstruction: " +
+			"measured on its own files where these are still there unchanged, otherwise as noted.",
+		Example: "compress experts verify merged", Args: cobra.ExactArgs(1),
+		Run: func(j *shell.Job, args []string) (any, error) { return mediating.Verify(j, args[0]) },
+	})
+}

@@ -1,0 +1,207 @@
+// Package mediated lets models that merge made by mediate compute with experts, chosen for every request.
+package mediated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/merge"
+)
+
+// Help describes the flag that chooses experts.
+const Help = "of a mediated folder: auto routes every request, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4"
+
+// Auto routes every request.
+const Auto = "auto"
+
+// Model is a mediated model at work.
+type Model struct {
+	experts *merge.Experts
+	routed  *merge.Routed
+	fixed   []float64 // nil: routed by request
+	policy  merge.Policy
+	used    map[string]int
+}
+
+// Open attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what the flag says.
+func Open(j *shell.Job, m *lm.Model, choice string) (*Model, error) {
+	if !merge.IsMediated(m.Path()) {
+		if choice != Auto && choice != "" {
+			return nil, shell.Usagef("--experts %s: %s is no mediated folder", choice, m.Path())
+		}
+		return nil, nil
+	}
+	e, err := merge.OpenExperts(j.Ctx, m.Path())
+	if err != nil {
+		return nil, err
+	}
+	x := &Model{experts: e, used: map[string]int{}}
+	if x.routed, err = e.Attach(m, 0); err == nil {
+		err = x.choose(j, choice)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return x, nil
+}
+
+// choose reads the flag.
+func (x *Model) choose(j *shell.Job, choice string) (err error) {
+	switch choice {
+	case Auto, "":
+		if !x.experts.HasRouter() {
+			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)", strings.Join(x.experts.Names(), ", "))
+			x.fixed = make([]float64, len(x.experts.Names()))
+		}
+	default:
+		x.fixed, err = Weights(x.experts, choice)
+	}
+	return err
+}
+
+// Weights reads dense, the name of an expert, or weights by name.
+func Weights(e *merge.Experts, text string) ([]float64, error) {
+	byName := map[string]float64{}
+	if slices.Contains(e.Names(), text) {
+		byName[text] = 1
+	} else if text != "dense" {
+		for _, part := range strings.Split(text, ",") {
+			name, value, ok := strings.Cut(part, "=")
+			w, err := strconv.ParseFloat(value, 64)
+			if !ok || err != nil {
+				return nil, shell.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text, strings.Join(e.Names(), ", "), e.Names()[0])
+			}
+			byName[name] = w
+		}
+	}
+	w, err := e.Weights(byName)
+	return w, shell.Usage(err)
+}
+
+// Close lets go of the experts.
+func (x *Model) Close() error {
+	if x == nil {
+		return nil
+	}
+	return x.experts.Close()
+}
+
+// Names are the experts.
+func (x *Model) Names() []string { return x.experts.Names() }
+
+// Identity is a text that changes with everything that decides what the experts do.
+func Identity(ctx context.Context, dir, choice string) (string, error) {
+	if !merge.IsMediated(dir) {
+		return "", nil
+	}
+	sum, err := shell.FileHash(ctx, filepath.Join(dir, "mediator", "mediator.json"))
+	return "mediated " + sum + " " + choice, err
+}
+
+// Route gives the weights for a request.
+func (x *Model) Route(ctx context.Context, ids []int32) ([]float64, error) {
+	if x.fixed != nil {
+		return x.fixed, nil
+	}
+	w, _, err := x.routed.Route(ctx, ids, x.policy)
+	if err == nil {
+		x.used[Describe(x.Names(), w)]++
+	}
+	return w, err
+}
+
+// Use computes with weights from now on.
+func (x *Model) Use(w []float64) error { return x.routed.Use(w) }
+
+// Enter routes a request and computes with its weights from now on.
+func (x *Model) Enter(ctx context.Context, ids []int32) ([]float64, error) {
+	w, err := x.Route(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	return w, x.Use(w)
+}
+
+// EnterFor is Enter with a description of the weights; without experts it does nothing.
+func (x *Model) EnterFor(ctx context.Context, ids []int32) (string, error) {
+	if x == nil {
+		return "", nil
+	}
+	w, err := x.Enter(ctx, ids)
+	return Describe(x.Names(), w), err
+}
+
+// Used counts how many requests went to which weights; nil without routing.
+func (x *Model) Used() map[string]int {
+	if x == nil || x.fixed != nil {
+		return nil
+	}
+	return x.used
+}
+
+// Describe writes weights for people.
+func Describe(names []string, w []float64) string {
+	var parts []string
+	for i, v := range w {
+		if v == 1 {
+			return names[i]
+		}
+		if v != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%.4g", names[i], v))
+		}
+	}
+	if len(parts) == 0 {
+		return "dense"
+	}
+	return strings.Join(parts, ",")
+}
+
+// Group is requests that are computed with the same weights.
+type Group struct {
+	Weights []float64
+	At      []int // positions of the requests
+}
+
+// Groups routes requests and puts those together that go the same way, in the order of their first ones.
+func (x *Model) Groups(ctx context.Context, requests [][]int32) ([]Group, error) {
+	var list []Group
+	for i, ids := range requests {
+		w, err := x.Route(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
+		k := slices.IndexFunc(list, func(g Group) bool { return slices.Equal(g.Weights, w) })
+		if k < 0 {
+			k = len(list)
+			list = append(list, Group{Weights: w})
+		}
+		list[k].At = append(list[k].At, i)
+	}
+	return list, nil
+}
+
+// Router is what evaluations ask; nil where there is nothing to ask.
+func (x *Model) Router() func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
+	if x == nil {
+		return nil
+	}
+	return func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
+		groups, err := x.Groups(ctx, prompts)
+		for _, g := range groups {
+			if err == nil {
+				err = x.Use(g.Weights)
+			}
+			if err == nil {
+				err = run(g.At)
+			}
+		}
+		return err
+	}
+}

@@ -1,0 +1,341 @@
+package merge
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/merge/internal/experts"
+	"github.com/modelcompress/compress/merge/internal/router"
+)
+
+// Verdict is what a router says about a prompt.
+type Verdict = router.Verdict
+
+// Policy says how a verdict becomes weights; the zero value is the default.
+type Policy = router.Policy
+
+// DefaultCache is how many bytes of materialised experts a Routed keeps at least.
+const DefaultCache = 1 << 30
+
+// quanta is how finely weights are told apart.
+const quanta = 64
+
+// Routed is a mediated model that computes with experts. Weights are changed in place, on the elements that experts keep, and
+// put back exactly. It is used by one goroutine at a time, and no pass may run while weights change.
+type Routed struct {
+	e     *Experts
+	m     *lm.Model
+	now   *set // applied; nil: the dense model
+	sets  map[string]*list.Element
+	order *list.List // of sets, the latest used first
+	bytes int64
+	limit int64
+	hosts map[string][]byte // of tensors on devices whose memory cannot be written directly
+	stats RoutedStatistics
+}
+
+// RoutedStatistics count what a Routed did.
+type RoutedStatistics struct {
+	Switches int64 `json:"switches"` // changes of the weights
+	Hits     int64 `json:"hits"`     // of these, to weights that were in the cache
+	Bytes    int64 `json:"cached_bytes"`
+}
+
+// set is the elements that some weights change, with their values.
+type set struct {
+	key     string
+	tensors []changed
+	bytes   int64
+}
+
+// changed is the changed elements of a tensor, in ascending order; whole tells that they are all.
+type changed struct {
+	name   string
+	width  int
+	whole  bool
+	at     []uint32
+	values []byte
+}
+
+// Attach lets the experts act on the dense model, which was loaded from the same folder. cache bounds the memory for
+// materialised weights in bytes, beyond those in use; 0: DefaultCache.
+func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
+	if cache < 0 {
+		return nil, fmt.Errorf("cache of %d bytes: %w", cache, ErrOption)
+	}
+	if cache == 0 {
+		cache = DefaultCache
+	}
+	for _, name := range e.manifest.Routed {
+		info, ok := m.Info(name)
+		own, _ := e.dense.Info(name)
+		if !ok || info.DType != own.DType || !slices.Equal(info.Shape, own.Shape) {
+			return nil, fmt.Errorf("%s: tensor %q is not the model's: %w", e.dir, name, ErrExperts)
+		}
+		if own.Elements() > math.MaxUint32 {
+			return nil, fmt.Errorf("%s: tensor %q: %w", e.dir, name, experts.ErrSize)
+		}
+	}
+	return &Routed{e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache, hosts: map[string][]byte{}}, nil
+}
+
+// Statistics tells what happened so far.
+func (r *Routed) Statistics() RoutedStatistics {
+	s := r.stats
+	s.Bytes = r.bytes
+	return s
+}
+
+// Quantise rounds weights to 64ths, so that near ones share a place in the cache; weights that sum to 1 still do.
+func Quantise(weights []float64) []float64 {
+	out := make([]float64, len(weights))
+	sum, total := 0.0, 0.0
+	for i, w := range weights {
+		out[i] = math.Round(w*quanta) / quanta
+		sum, total = sum+out[i], total+w
+	}
+	if math.Abs(total-1) > 1e-9 {
+		return out
+	}
+	for sum != 1 { // the weight that rounding moved most takes the difference
+		step := math.Copysign(1.0/quanta, 1-sum)
+		at := 0
+		for i := range out {
+			if (weights[i]-out[i])*step > (weights[at]-out[at])*step {
+				at = i
+			}
+		}
+		out[at] += step
+		sum += step
+	}
+	return out
+}
+
+// Route decides about a prompt, with the features of the dense model; experts that are in use are put aside for it. The weights
+// are quantised.
+func (r *Routed) Route(ctx context.Context, ids []int32, p Policy) ([]float64, Verdict, error) {
+	if r.e.router == nil {
+		return nil, Verdict{}, fmt.Errorf("%s: %w", r.e.dir, ErrNoRouter)
+	}
+	kind := r.e.manifest.Router.Features
+	if kind == "external" {
+		return nil, Verdict{}, fmt.Errorf("%s: its router takes features from outside: %w", r.e.dir, ErrNoRouter)
+	}
+	if kind != "embed_mean" || r.e.manifest.Embeddings() {
+		if err := r.Use(nil); err != nil {
+			return nil, Verdict{}, err
+		}
+	}
+	f, err := feature(ctx, r.m, kind, ids)
+	if err != nil {
+		return nil, Verdict{}, err
+	}
+	return r.e.judge(f, p)
+}
+
+// judge turns a feature of length 1 into weights.
+func (e *Experts) judge(f []float64, p Policy) ([]float64, Verdict, error) {
+	if err := p.Validate(); err != nil {
+		return nil, Verdict{}, err
+	}
+	v, err := e.router.Judge(f)
+	if err != nil {
+		return nil, v, err
+	}
+	return Quantise(p.Weights(v)), v, nil
+}
+
+// Judge routes by a feature that was computed elsewhere; it is normalised here.
+func (e *Experts) Judge(feature []float64, p Policy) ([]float64, Verdict, error) {
+	if e.router == nil {
+		return nil, Verdict{}, fmt.Errorf("%s: %w", e.dir, ErrNoRouter)
+	}
+	f := slices.Clone(feature)
+	if err := router.Normalize(f); err != nil {
+		return nil, Verdict{}, err
+	}
+	return e.judge(f, p)
+}
+
+// Use makes the model compute with weights of the experts, in the order of Names; nil, or nothing but zeros, is the dense model.
+func (r *Routed) Use(weights []float64) error {
+	if weights == nil || !slices.ContainsFunc(weights, func(w float64) bool { return w != 0 }) {
+		return r.undo()
+	}
+	if len(weights) != len(r.e.members) {
+		return fmt.Errorf("%d weights for %d experts: %w", len(weights), len(r.e.members), ErrOption)
+	}
+	key := fmt.Sprint(weights)
+	if r.now != nil && r.now.key == key {
+		return nil
+	}
+	s, err := r.set(key, weights)
+	if err != nil {
+		return err
+	}
+	if err := r.undo(); err != nil {
+		return err
+	}
+	r.stats.Switches++
+	r.now = s // from here on undo puts everything back, also what was not yet changed
+	return r.each(s, func(c *changed, data []byte) error {
+		c.scatter(data)
+		return nil
+	})
+}
+
+// Undo puts the dense model back, bit for bit.
+func (r *Routed) Undo() error { return r.undo() }
+
+func (r *Routed) undo() error {
+	if r.now == nil {
+		return nil
+	}
+	s := r.now
+	err := r.each(s, func(c *changed, data []byte) error {
+		dense, err := r.e.dense.Bytes(c.name)
+		if err != nil {
+			return err
+		}
+		c.restore(data, dense)
+		return nil
+	})
+	if err == nil {
+		r.now = nil
+	}
+	return err
+}
+
+// scatter writes the values.
+func (c *changed) scatter(data []byte) {
+	if c.whole {
+		copy(data, c.values)
+		return
+	}
+	switch c.width {
+	case 2:
+		for k, i := range c.at {
+			*(*[2]byte)(data[2*int(i):]) = *(*[2]byte)(c.values[2*k:])
+		}
+	case 4:
+		for k, i := range c.at {
+			*(*[4]byte)(data[4*int(i):]) = *(*[4]byte)(c.values[4*k:])
+		}
+	}
+}
+
+// restore copies the elements from the dense tensor.
+func (c *changed) restore(data, dense []byte) {
+	if c.whole {
+		copy(data, dense)
+		return
+	}
+	w := c.width
+	for _, i := range c.at {
+		copy(data[w*int(i):w*int(i)+w], dense[w*int(i):])
+	}
+}
+
+// each runs f on the memory of every tensor of a set, several at a time.
+func (r *Routed) each(s *set, f func(c *changed, data []byte) error) error {
+	values := make([]kernels.Mat, len(s.tensors))
+	for i := range s.tensors {
+		var err error
+		if values[i], err = r.m.MutableParam(s.tensors[i].name); err != nil {
+			return err
+		}
+	}
+	host := r.m.Device().Info().Host
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range s.tensors {
+		c, v := &s.tensors[i], values[i]
+		if host {
+			g.Go(func() error {
+				defer v.Buf.Changed()
+				return f(c, v.Buf.Bytes()[v.Off*c.width:(v.Off+v.Len())*c.width])
+			})
+			continue
+		}
+		if err := r.remote(c, v, f); err != nil {
+			return err
+		}
+	}
+	return g.Wait()
+}
+
+// remote changes a copy in ordinary memory and uploads it.
+func (r *Routed) remote(c *changed, v kernels.Mat, f func(c *changed, data []byte) error) error {
+	data := r.hosts[c.name]
+	if data == nil {
+		data = make([]byte, v.Len()*c.width)
+		if err := r.m.Device().Download(data, v.Buf, v.Off); err != nil {
+			return err
+		}
+		r.hosts[c.name] = data
+	}
+	if err := f(c, data); err != nil {
+		return err
+	}
+	defer v.Buf.Changed()
+	return r.m.Device().Upload(v.Buf, v.Off, data)
+}
+
+// set finds or makes what weights change.
+func (r *Routed) set(key string, weights []float64) (*set, error) {
+	if at := r.sets[key]; at != nil {
+		r.order.MoveToFront(at)
+		r.stats.Hits++
+		return at.Value.(*set), nil
+	}
+	s := &set{key: key, tensors: make([]changed, len(r.e.manifest.Routed))}
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, name := range r.e.manifest.Routed {
+		g.Go(func() error {
+			var err error
+			s.tensors[i], err = r.e.materialise(name, weights)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	s.tensors = slices.DeleteFunc(s.tensors, func(c changed) bool { return len(c.values) == 0 })
+	for _, c := range s.tensors {
+		s.bytes += int64(4*len(c.at) + len(c.values))
+	}
+	r.sets[key] = r.order.PushFront(s)
+	for r.bytes += s.bytes; r.bytes > r.limit && r.order.Len() > 1; {
+		old := r.order.Remove(r.order.Back()).(*set)
+		delete(r.sets, old.key)
+		r.bytes -= old.bytes
+	}
+	return s, nil
+}
+
+// materialise computes what weights change of a tensor.
+func (e *Experts) materialise(name string, weights []float64) (changed, error) {
+	info, _ := e.dense.Info(name)
+	dense, err := e.dense.Bytes(name)
+	if err != nil {
+		return changed{}, err
+	}
+	c := changed{name: name, width: info.DType.Bits() / 8}
+	err = e.weigh(name, info, dense, weights, func(i int64, v []byte) {
+		c.at = append(c.at, uint32(i))
+		c.values = append(c.values, v...)
+	})
+	if int64(len(c.at)) == info.Elements() {
+		c.whole, c.at = true, nil
+	}
+	return c, err
+}
