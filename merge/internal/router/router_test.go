@@ -1,0 +1,179 @@
+package router
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// clouds are normalised features around a direction of each expert.
+func clouds(t testing.TB, experts, prompts, dim int, spread float64) [][][]float64 {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	x := make([][][]float64, experts)
+	for e := range x {
+		centre := make([]float64, dim)
+		for i := range centre {
+			centre[i] = rng.NormFloat64()
+		}
+		for range prompts {
+			f := make([]float64, dim)
+			for i := range f {
+				f[i] = centre[i] + spread*rng.NormFloat64()
+			}
+			if err := Normalize(f); err != nil {
+				t.Fatal(err)
+			}
+			x[e] = append(x[e], f)
+		}
+	}
+	return x
+}
+
+// TestClassifiersTellCloudsApart: each classifier finds the expert of nearly every prompt, sees that noise is like no expert's, and is
+// the same after it was written and read.
+func TestClassifiersTellCloudsApart(t *testing.T) {
+	x := clouds(t, 3, 60, 20, 0.5)
+	for _, kind := range []string{"lda", "logistic", "mlp"} {
+		r, q, err := Fit(x, Options{Classifier: kind, Shrinkage: 0.1, Seed: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Accuracy < 0.95 || q.HeldOut != 36 || !(q.LogLoss < 0.3) || !(r.Temperature > 0) {
+			t.Errorf("%s: %+v, temperature %v", kind, q, r.Temperature)
+		}
+		path := filepath.Join(t.TempDir(), "router.safetensors")
+		if err := r.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(path, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e, list := range x {
+			a, err := r.Judge(list[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := again.Judge(list[0])
+			if err != nil || !slices.Equal(a.P, b.P) || a.Distance != b.Distance || best(a.P) != e {
+				t.Errorf("%s: %v and %v, %v", kind, a, b, err)
+			}
+		}
+		noise := make([]float64, 20)
+		noise[3] = 1
+		if v, err := r.Judge(noise); err != nil || !v.Outside {
+			t.Errorf("%s: noise %+v %v", kind, v, err)
+		}
+		if second, _, err := Fit(x, Options{Classifier: kind, Shrinkage: 0.1, Seed: 5}); err != nil || second.Temperature != r.Temperature {
+			t.Errorf("%s: another router from the same prompts: %v", kind, err)
+		}
+	}
+}
+
+// TestDiscriminantsMatchGaussians: with equal priors and full shrinkage the discriminants are distances to the means.
+func TestDiscriminantsMatchGaussians(t *testing.T) {
+	x := clouds(t, 2, 40, 6, 1)
+	r, _, err := Fit(x, Options{Classifier: "lda", Shrinkage: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	variance := r.Chol.At(0, 0) * r.Chol.At(0, 0)
+	f := x[0][1]
+	s, err := r.scores(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	square := func(t int) (d float64) {
+		for i, v := range f {
+			d += (v - r.Mean.At(t, i)) * (v - r.Mean.At(t, i)) / variance
+		}
+		return d
+	}
+	if got, want := s[0]-s[1], (square(1)-square(0))/2; math.Abs(got-want) > 1e-9*math.Abs(want)+1e-9 { // roundings of two sums
+		t.Errorf("%v, want %v", got, want)
+	}
+	if d, err := r.distance(f); err != nil || math.Abs(d-min(square(0), square(1))) > 1e-9*d {
+		t.Errorf("%v %v", d, err)
+	}
+}
+
+// TestPolicies: weights by certainty, probability and distance; they sum to 1, or to 0 for the dense model.
+func TestPolicies(t *testing.T) {
+	sure := Verdict{P: []float64{0.01, 0.98, 0.01}, Uncertainty: 0.1}
+	unsure := Verdict{P: []float64{0.5, 0.05, 0.45}, Uncertainty: 0.8}
+	outside := Verdict{P: []float64{0.64, 0.36, 0}, Uncertainty: 0.2, Outside: true}
+	for _, c := range []struct {
+		policy Policy
+		v      Verdict
+		want   []float64
+	}{
+		{Policy{}, sure, []float64{0, 1, 0}},
+		{Policy{}, unsure, []float64{0.5 / 0.95, 0, 0.45 / 0.95}},
+		{Policy{Most: 1}, unsure, []float64{1, 0, 0}},
+		{Policy{Select: "top1"}, unsure, []float64{1, 0, 0}},
+		{Policy{Select: "all"}, unsure, unsure.P},
+		{Policy{Select: "dense"}, sure, []float64{0, 0, 0}},
+		{Policy{}, outside, []float64{0.8 / 1.4, 0.6 / 1.4, 0}},
+		{Policy{Outside: "dense"}, outside, []float64{0, 0, 0}},
+	} {
+		got := c.policy.Weights(c.v)
+		for i := range got {
+			if math.Abs(got[i]-c.want[i]) > 1e-12 { // one division
+				t.Errorf("%+v: %v, want %v", c.policy, got, c.want)
+			}
+		}
+	}
+	for _, p := range []Policy{{Select: "x"}, {Outside: "x"}, {Certain: 2}, {Cover: math.NaN()}, {Most: -1}} {
+		if err := p.Validate(); !errors.Is(err, ErrPolicy) {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+}
+
+// TestBadFeatures: what no feature can be is refused, and so are prompts that cannot train.
+func TestBadFeatures(t *testing.T) {
+	for _, x := range [][]float64{{0, 0}, {1, math.NaN()}, {math.Inf(1), 1}, {}} {
+		if err := Normalize(x); !errors.Is(err, ErrFeature) {
+			t.Errorf("%v: %v", x, err)
+		}
+	}
+	same := [][][]float64{{{1, 0}, {1, 0}}, {{0, 1}, {0, 1}}}
+	if _, _, err := Fit(same, Options{Classifier: "lda", Shrinkage: 0.1}); !errors.Is(err, ErrPrompts) {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := Fit([][][]float64{{{1, 0}}, {}}, Options{Classifier: "lda"}); !errors.Is(err, ErrPrompts) {
+		t.Errorf("%v", err)
+	}
+	r, _, err := Fit(clouds(t, 2, 10, 4, 1), Options{Classifier: "lda", Shrinkage: 0.1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Judge([]float64{1}); !errors.Is(err, ErrFeature) {
+		t.Errorf("%v", err)
+	}
+	path := filepath.Join(t.TempDir(), "r")
+	if err := r.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, 3); !errors.Is(err, ErrFile) {
+		t.Errorf("%v", err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := len(data) - 8; i < len(data); i++ {
+		data[i] = 0xff
+	}
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, 2); !errors.Is(err, ErrFile) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,167 @@
+package merge
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/merge/internal/experts"
+)
+
+// routedRecipe has a router on the tiny experts' prompts.
+func routedRecipe(rest string) string {
+	const prompts = nano + "tasks/prompts/"
+	return mediateRecipe("{select: all, "+rest+", router: {features: FEATURES, prompts: {news: "+prompts+"news.jsonl, rumours: "+prompts+
+		"rumours.jsonl, sums: "+prompts+"sums.jsonl}}}", trio...)
+}
+
+// atWork mediates on a device and attaches.
+func atWork(t *testing.T, text string, dev kernels.Device, cache int64) (*Experts, *lm.Model, *Routed) {
+	t.Helper()
+	dir, e := mediated(t, text, Options{Device: dev})
+	m, err := lm.Load(t.Context(), dir, dev, lm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	r, err := e.Attach(m, cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e, m, r
+}
+
+// logits of a few tokens.
+func logits(t *testing.T, m *lm.Model) []float32 {
+	t.Helper()
+	r, err := m.Forward(t.Context(), [][]int32{{0, 65, 12, 300, 41}}, lm.ForwardOptions{Logits: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Clone(r.Logits.Buf.F32())
+}
+
+// TestRoutedModelIsTheExportedOne: under any weights the model computes, bit for bit, what the exported checkpoint does, in
+// whatever order weights follow each other and however small the cache; undone, it is the dense model again.
+func TestRoutedModelIsTheExportedOne(t *testing.T) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	for _, keep := range []string{"keep: 0.1", "keep: {random: 0.2}", "keep: sign1"} {
+		for _, cache := range []int64{1, 0} {
+			e, m, r := atWork(t, mediateRecipe("{select: all, "+keep+"}", trio...), dev, cache)
+			dense := logits(t, m)
+			want := map[string][]float32{}
+			for round := range 2 {
+				for _, w := range [][]float64{{1, 0, 0}, {0, 0.25, 0.75}, {0.5, 0.25, 0.25}} {
+					name := fmt.Sprint(w)
+					if round == 0 {
+						dir := filepath.Join(t.TempDir(), "export")
+						if _, err := e.Export(t.Context(), dir, w, ExportOptions{}); err != nil {
+							t.Fatal(err)
+						}
+						plain, err := lm.Load(t.Context(), dir, dev, lm.Options{})
+						if err != nil {
+							t.Fatal(err)
+						}
+						want[name] = logits(t, plain)
+						plain.Close()
+					}
+					if err := r.Use(w); err != nil {
+						t.Fatal(err)
+					}
+					if !slices.Equal(logits(t, m), want[name]) {
+						t.Errorf("%s, cache %d: weights %v give another model than their export", keep, cache, w)
+					}
+				}
+			}
+			if err := r.Undo(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(logits(t, m), dense) {
+				t.Errorf("%s: undone, it is not the dense model", keep)
+			}
+			if s := r.Statistics(); s.Switches != 6 || cache == 0 && s.Hits != 3 {
+				t.Errorf("%s: %+v", keep, s)
+			}
+		}
+	}
+}
+
+// TestRouterFindsTheExpert: prompts of the tiny experts go their way under both kinds of features, a request does not depend on the
+// one before it, and a router that was changed is refused.
+func TestRouterFindsTheExpert(t *testing.T) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	for _, features := range []string{"hidden_mean", "embed_mean"} {
+		e, _, r := atWork(t, strings.ReplaceAll(routedRecipe("keep: 0.1"), "FEATURES", features), dev, 0)
+		if e.manifest.Router.Accuracy < 0.6 { // a third would be chance
+			t.Errorf("%s: %+v", features, e.manifest.Router)
+		}
+		ids := []int32{0, 65, 12, 300, 41}
+		first, v, err := r.Route(t.Context(), ids, Policy{})
+		if err != nil || v.Uncertainty < 0 || v.Uncertainty > 1 {
+			t.Fatalf("%+v %v", v, err)
+		}
+		if err := r.Use([]float64{0, 0, 1}); err != nil {
+			t.Fatal(err)
+		}
+		if again, w, err := r.Route(t.Context(), ids, Policy{}); err != nil || !slices.Equal(first, again) || v.Distance != w.Distance {
+			t.Errorf("%s: routed to %v, then to %v: %v", features, first, again, err)
+		}
+		if _, _, err := r.Route(t.Context(), nil, Policy{}); !errors.Is(err, ErrFeature) {
+			t.Errorf("empty prompt: %v", err)
+		}
+		if _, _, err := e.Judge([]float64{math.NaN()}, Policy{}); !errors.Is(err, ErrFeature) {
+			t.Errorf("NaN: %v", err)
+		}
+		flip(t, filepath.Join(e.dir, experts.Folder, experts.RouterName))
+		if x, err := OpenExperts(t.Context(), e.dir); !errors.Is(err, ErrHash) || x != nil {
+			t.Errorf("changed router: %v", err)
+		}
+	}
+}
+
+// TestQuantise: weights become 64ths, and still sum to 1.
+func TestQuantise(t *testing.T) {
+	for _, w := range [][]float64{{1, 0, 0}, {1. / 3, 1. / 3, 1. / 3}, {0.9999, 0.0001, 0}, {0.123, 0.456, 0.421}, {0, 0, 0}} {
+		sum, total := 0.0, 0.0
+		for i, v := range Quantise(w) {
+			if v*64 != math.Trunc(v*64) || math.Abs(v-w[i]) > 1.0/64 {
+				t.Errorf("%v: %v", w, v)
+			}
+			sum, total = sum+v, total+w[i]
+		}
+		if sum != math.Round(total) {
+			t.Errorf("%v: sum %v", w, sum)
+		}
+	}
+}
+
+// TestNoRouter: a folder without prompts cannot route, and prompts without a device cannot train.
+func TestNoRouter(t *testing.T) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	_, _, r := atWork(t, mediateRecipe("{}", trio...), dev, 0)
+	if _, _, err := r.Route(t.Context(), []int32{1}, Policy{}); !errors.Is(err, ErrNoRouter) {
+		t.Errorf("%v", err)
+	}
+	text := strings.ReplaceAll(routedRecipe("keep: 0.1"), "FEATURES", "hidden_mean")
+	if _, err := Models(t.Context(), parse(t, text), filepath.Join(t.TempDir(), "x"), Options{}); !errors.Is(err, ErrOption) {
+		t.Errorf("%v", err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty.jsonl")
+	if err := os.WriteFile(empty, []byte("{\"text\": \"\"}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPrompts(empty); !errors.Is(err, ErrPrompts) {
+		t.Errorf("%v", err)
+	}
+}
