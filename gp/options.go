@@ -66,7 +66,7 @@ const (
 type Options struct {
 	Seed        uint64  `json:"seed"`
 	Population  int     `json:"population"`           // default 100
-	Generations int     `json:"generations"`          // after the first; default 50
+	Generations int     `json:"generations"`          // after the first; default 50, negative: none
 	Mode        Mode    `json:"mode"`                 // default Generational
 	Aim         Aim     `json:"aim"`                  // default Best
 	Tournament  int     `json:"tournament"`           // members drawn, with replacement; default 5
@@ -136,7 +136,6 @@ func (o Options) Validate() error {
 		}
 	}
 	need(o.Population >= 2 && o.Population <= 1<<20, "population %d, not within 2 and %d", o.Population, 1<<20)
-	need(o.Generations >= 0, "%d generations", o.Generations)
 	need(o.Mode == Generational || o.Mode == Steady, "mode %q; known: %s, %s", o.Mode, Generational, Steady)
 	need(o.Aim == Best || o.Aim == Pareto, "aim %q; known: %s, %s", o.Aim, Best, Pareto)
 	need(o.Tournament >= 1, "tournament of %d", o.Tournament)

@@ -292,6 +292,10 @@ func TestSearchRefuses(t *testing.T) {
 		}
 	}
 	o := toy()
+	o.Generations = -1
+	if r, err := Search(t.Context(), PaperGrammar(), fit, o); err != nil || len(r.History) != 1 {
+		t.Errorf("the first generation alone: %v", err)
+	}
 	o.Population, o.Generations = 4, 1
 	none := Func(func(context.Context, *Expr) (float64, error) { return math.NaN(), nil })
 	if _, err := Search(t.Context(), PaperGrammar(), none, o); !errors.Is(err, ErrGrammar) {

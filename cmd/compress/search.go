@@ -48,7 +48,7 @@ func searchCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Compat, "paper-compat", false, "choose nodes and mutate as Pruner-Zero's code does, measure every candidate in full, begin without known metrics")
 	f.BoolVar(&o.Seeds, "seeds", true, "begin with known metrics: Wanda, RIA, Pruner-Zero's trees, powers of W, G and X")
 	f.IntVar(&o.Population, "population", 100, "formulas of a generation")
-	f.IntVar(&o.Generations, "generations", 50, "generations after the first")
+	f.IntVar(&o.Generations, "generations", 50, "generations after the first; 0: the first alone")
 	f.StringVar(&o.Mode, "mode", "generational", "how a population is renewed: generational, steady")
 	f.StringVar(&o.Aim, "aim", "best", "what selection prefers: best, pareto (quality and size)")
 	f.Float64Var(&o.Parsimony, "parsimony", 0.001, "added to the quality for every node where formulas are compared")

@@ -114,6 +114,9 @@ func subject(j *shell.Job, path string, i int, o *Options) (s fitness.Subject, r
 		return s, r, err
 	}
 	r.Path, r.Parameters = path, m.NumParameters()
+	if have := m.Blocks(); o.Blocks > have {
+		j.Note("%s has %d blocks; --blocks %d looks at all of them", path, have, o.Blocks)
+	}
 	calib, err := j.Sample(m, forModel(o.Calib, i), corpus.SampleOptions{Samples: 3 * o.Samples, SeqLen: o.SeqLen})
 	if err != nil {
 		return s, r, err

@@ -61,6 +61,9 @@ func (o *Options) validate(models int) error {
 		{o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1, "numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test"},
 		{o.Few > o.Windows || o.Few < 1, fmt.Sprintf("--few %d: want 1 to --windows (%d)", o.Few, o.Windows)},
 		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
+		{o.Blocks < 1, fmt.Sprintf("--blocks %d: want 1 or more", o.Blocks)},
+		{o.Population < 2, fmt.Sprintf("--population %d: want 2 or more", o.Population)},
+		{o.Generations < 0, fmt.Sprintf("--generations %d: want 0 (the first alone) or more", o.Generations)},
 		{!(o.Keep > 0 && o.Keep <= 1), fmt.Sprintf("--keep %g: want more than 0, up to 1", o.Keep)},
 		{o.Compat && o.Grammar != Paper, "--paper-compat goes with --grammar paper"},
 	} {
@@ -143,6 +146,9 @@ func (o *Options) search(g gp.Grammar, seed uint64) (gp.Options, error) {
 	s := gp.Options{
 		Seed: seed, Population: o.Population, Generations: o.Generations, Mode: gp.Mode(o.Mode), Aim: gp.Aim(o.Aim), Parsimony: o.Parsimony,
 		Patience: o.Patience, MaxEvals: o.MaxEvals, Compat: o.Compat,
+	}
+	if o.Generations == 0 {
+		s.Generations = -1 // 0 would be the default
 	}
 	if o.Seeds && !o.Compat {
 		s.Seeds = gp.Seeds(g)

@@ -53,6 +53,26 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// TestNumbersOfZero: no generation is one of its own, and a population of none is refused, instead of meaning the defaults.
+func TestNumbersOfZero(t *testing.T) {
+	good := Options{Windows: 1, Few: 1, Choose: 2, Report: 2, Samples: 1, Blocks: 1, Keep: 1, Population: 2, Grammar: Paper}
+	if err := good.validate(1); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := good.search(gp.PaperGrammar(), 0); err != nil || o.Generations >= 0 {
+		t.Errorf("%d generations: %v", o.Generations, err)
+	}
+	for name, change := range map[string]func(*Options){
+		"population": func(o *Options) { o.Population = 0 }, "generations": func(o *Options) { o.Generations = -1 }, "blocks": func(o *Options) { o.Blocks = 0 },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.validate(1); !shell.IsUsage(err) || !strings.Contains(err.Error(), "--"+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestWindows: windows survive their way to a worker, and lengths that don't fit are refused.
 func TestWindows(t *testing.T) {
 	w := corpus.New([][]int32{{1, 2, 3}, {4}, {5, 6}}, "x")

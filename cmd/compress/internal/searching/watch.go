@@ -119,12 +119,12 @@ func (w *watch) generation(g gp.Generation) {
 		ranks = append(ranks, a.String())
 	}
 	left := ""
-	if of := w.s.opts.Generations; g.Number < of && w.fresh > 0 {
+	if of := w.s.o.Generations; g.Number < of && w.fresh > 0 {
 		each := time.Since(w.start) / time.Duration(g.Number+1)
 		left = fmt.Sprintf("; about %v left", (each * time.Duration(of-g.Number)).Round(time.Second))
 	}
 	c := g.Counts
 	w.s.team.note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
-		g.Number, w.s.opts.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated, c.SameMasks,
+		g.Number, w.s.o.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated, c.SameMasks,
 		c.Illegal+c.Unusable+c.Rejected, c.Illegal, c.Unusable, c.Rejected, strings.Join(ranks, ", "), left)
 }
