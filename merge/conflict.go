@@ -37,34 +37,11 @@ type ConflictOptions struct {
 }
 
 // ConflictGroup is a tensor, or a group of tensors, and how much the models contradict each other there.
-type ConflictGroup struct {
-	Name    string `json:"name"`
-	Layer   int    `json:"layer"` // -1 outside of layers
-	Tensors int    `json:"tensors"`
-	ConflictTotals
-	Measures
-	Excess Measures `json:"excess"` // the metrics divided by those of random signs
-	// Shift is the length of each model's difference as a share of the base's.
-	Shift []float64 `json:"shift"`
-}
+type ConflictGroup = conflict.Group
 
 // ConflictReport is how much models contradict each other. Nothing in it depends on the number of workers or on how the files
 // are split, but for Seconds.
-type ConflictReport struct {
-	Version     string          `json:"version"`
-	Base        string          `json:"base"`
-	Models      []string        `json:"models"`
-	Density     float64         `json:"density"`
-	Granularity string          `json:"granularity"`
-	Baseline    Measures        `json:"baseline"` // of independent random signs
-	Groups      []ConflictGroup `json:"groups"`
-	Tensors     []ConflictGroup `json:"per_tensor"`
-	Whole       ConflictGroup   `json:"whole"` // all tensors
-	Skipped     []string        `json:"skipped,omitempty"`
-	Warnings    []string        `json:"warnings,omitempty"`
-	BytesIn     int64           `json:"bytes_in"`
-	Seconds     float64         `json:"conflict_seconds"`
-}
+type ConflictReport = conflict.Report
 
 // Conflict measures how much the models of a recipe contradict each other in their differences to the base: for every tensor,
 // and for layers, halves of layers or tensors as groups. Only the recipe's last document counts, and nothing is written.
@@ -219,18 +196,18 @@ func (a *analysis) report(granularity string) *ConflictReport {
 	for _, m := range a.inputs {
 		r.Models = append(r.Models, w.modelName(m))
 	}
-	whole := newTally("", -1, len(a.inputs))
+	whole := conflict.NewTally("", -1, len(a.inputs))
 	for i, c := range a.counts {
 		t := &w.plan.Tensors[a.tensors[i]]
-		one := newTally(t.Name, t.Block, len(a.inputs))
-		one.add(c)
-		whole.add(c)
-		r.Tensors = append(r.Tensors, one.group(r.Baseline))
+		one := conflict.NewTally(t.Name, t.Block, len(a.inputs))
+		one.Add(c, i)
+		whole.Add(c, i)
+		r.Tensors = append(r.Tensors, one.Group(r.Baseline))
 	}
 	for _, g := range a.grouped(granularity) {
-		r.Groups = append(r.Groups, g.group(r.Baseline))
+		r.Groups = append(r.Groups, g.Group(r.Baseline))
 	}
-	r.Whole = whole.group(r.Baseline)
+	r.Whole = whole.Group(r.Baseline)
 	for i, shift := range r.Whole.Shift {
 		if shift > foreign {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s differs from the base by %.2f of the base's length: is %s its ancestor?", r.Models[i], shift, r.Base))
@@ -254,53 +231,19 @@ func (w *work) modelName(model int) string {
 	return name
 }
 
-// tally is the counts of a group.
-type tally struct {
-	conflict.Place
-	*conflict.Counts
-	members []int // positions in analysis.tensors
-}
-
-func newTally(name string, layer, models int) *tally {
-	return &tally{Place: conflict.Place{Group: name, Layer: layer}, Counts: conflict.NewCounts(models)}
-}
-
-func (t *tally) add(c *conflict.Counts) {
-	t.Counts.Add(c)
-	t.members = append(t.members, -1)
-}
-
 // grouped sums the counts of groups: what comes before the layers, those in order, what comes after.
-func (a *analysis) grouped(granularity string) []*tally {
-	var list []*tally
+func (a *analysis) grouped(granularity string) []*conflict.Tally {
+	var list []*conflict.Tally
 	for i, c := range a.counts {
 		t := &a.w.plan.Tensors[a.tensors[i]]
 		at := conflict.PlaceOf(t.Name, t.Block, t.Role, granularity)
-		k := slices.IndexFunc(list, func(g *tally) bool { return g.Group == at.Group })
+		k := slices.IndexFunc(list, func(g *conflict.Tally) bool { return g.Place.Group == at.Group })
 		if k < 0 {
 			k = len(list)
-			list = append(list, newTally(at.Group, at.Layer, len(a.inputs)))
+			list = append(list, conflict.NewTally(at.Group, at.Layer, len(a.inputs)))
 		}
-		list[k].add(c)
-		list[k].members[len(list[k].members)-1] = i
+		list[k].Add(c, i)
 	}
-	rank := func(g *tally) int {
-		switch {
-		case g.Group == conflict.Before:
-			return -1
-		case g.Layer < 0:
-			return 1 << 30
-		}
-		return g.Layer
-	}
-	slices.SortStableFunc(list, func(x, y *tally) int { return rank(x) - rank(y) })
+	conflict.Sort(list)
 	return list
-}
-
-// group is the counts as a report shows them.
-func (t *tally) group(baseline Measures) ConflictGroup {
-	m := t.Measures()
-	return ConflictGroup{
-		Name: t.Group, Layer: t.Layer, Tensors: len(t.members), ConflictTotals: t.Totals(), Measures: m, Excess: m.Excess(baseline), Shift: t.Norms(),
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/serve"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -64,7 +64,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 		return nil, err
 	}
 	for _, dir := range w.folders {
-		if same(dir, dst) {
+		if output.Same(dir, dst) {
 			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
 		}
 	}
@@ -96,7 +96,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 	}
 	report = w.report(job)
 	if err := m.run(ctx, out, report, start); err != nil {
-		if resumable(ctx, err) {
+		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())
@@ -190,7 +190,7 @@ func (m *mediation) identity() (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, job)
 	for _, p := range m.spec.Router.Prompts {
-		f, err := hashed(context.Background(), m.promptFile(p.File))
+		f, err := serve.Hash(context.Background(), m.promptFile(p.File))
 		if err != nil {
 			return "", err
 		}
@@ -218,7 +218,7 @@ func (m *mediation) decide() error {
 	for i, g := range groups {
 		num, den := g.Fraction(m.spec.Metric)
 		d, _ := g.Measures().Of(m.spec.Metric)
-		e := experts.Group{Name: g.Group, Layer: g.Layer, Conflict: d, Numerator: num, Denominator: den, Bytes: m.bound(g), Eligible: g.Layer >= 0 || m.spec.RouteEmbeddings}
+		e := experts.Group{Name: g.Place.Group, Layer: g.Layer, Conflict: d, Numerator: num, Denominator: den, Bytes: m.bound(g), Eligible: g.Layer >= 0 || m.spec.RouteEmbeddings}
 		if random > 0 {
 			e.Excess = d / random
 		}
@@ -240,7 +240,7 @@ func (m *mediation) decide() error {
 			continue
 		}
 		m.manifest.Groups[eligible[k]].Routed = true
-		for _, i := range groups[eligible[k]].members {
+		for _, i := range groups[eligible[k]].Members {
 			if err := m.route(m.a.tensors[i]); err != nil {
 				return err
 			}
@@ -258,8 +258,8 @@ func (m *mediation) decide() error {
 const fileOverhead = 512
 
 // bound is the most bytes that all experts take for a group.
-func (m *mediation) bound(g *tally) (sum int64) {
-	for _, i := range g.members {
+func (m *mediation) bound(g *conflict.Tally) (sum int64) {
+	for _, i := range g.Members {
 		t := &m.plan.Tensors[m.a.tensors[i]]
 		sum += int64(len(m.members)) * m.keep.Bound(t.Name, t.Shape, t.DType)
 	}
@@ -492,7 +492,7 @@ func (m *mediation) hashAll(ctx context.Context, dir, side string) error {
 		}
 		slices.Sort(files)
 		for _, path := range files {
-			f, err := hashed(ctx, path)
+			f, err := serve.Hash(ctx, path)
 			if err != nil {
 				return err
 			}
@@ -507,39 +507,13 @@ func (m *mediation) sourceOf(ctx context.Context, model int) (experts.Source, er
 	ref := m.plan.Models[model]
 	s := experts.Source{Path: ref.String()}
 	for _, path := range m.models[ref].Files() {
-		f, err := hashed(ctx, path)
+		f, err := serve.Hash(ctx, path)
 		if err != nil {
 			return s, err
 		}
 		s.Files = append(s.Files, f)
 	}
 	return s, nil
-}
-
-// hashed reads a file for its hash.
-func hashed(ctx context.Context, path string) (experts.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return experts.File{}, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, contextReader{ctx, f})
-	return experts.File{Name: filepath.Base(path), Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
-}
-
-// contextReader ends with its context.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-// Read implements [io.Reader].
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 // fileOf is the file of an expert, whatever its name holds.

@@ -92,8 +92,8 @@ func differing(a, b map[string]string) (list []string) {
 // TestMediateOfOneModelIsThatModel: the dense model is the only expert, bit for bit, and nothing is routed.
 func TestMediateOfOneModelIsThatModel(t *testing.T) {
 	dir, e := mediated(t, mediateRecipe("{select: all}", "news"), Options{})
-	if d := differing(tensorsOf(t, dir), tensorsOf(t, nano+"news")); len(d) > 0 || len(e.manifest.Routed) > 0 {
-		t.Errorf("%v differ, %v routed", d, e.manifest.Routed)
+	if d := differing(tensorsOf(t, dir), tensorsOf(t, nano+"news")); len(d) > 0 || len(e.Manifest().Routed) > 0 {
+		t.Errorf("%v differ, %v routed", d, e.Manifest().Routed)
 	}
 }
 
@@ -198,13 +198,13 @@ func TestMediateBudget(t *testing.T) {
 		for _, keep := range []string{"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}"} {
 			_, e := mediated(t, mediateRecipe(fmt.Sprintf("{select: {budget: %d}, keep: %s, granularity: tensor}", budget, keep), trio...), Options{})
 			var sum int64
-			for _, f := range e.manifest.Files {
+			for _, f := range e.Manifest().Files {
 				sum += f.Size
 			}
 			if sum > budget {
 				t.Errorf("keep %s: %d bytes, the budget is %d", keep, sum, budget)
 			}
-			most = max(most, len(e.manifest.Routed))
+			most = max(most, len(e.Manifest().Routed))
 		}
 	}
 	if most == 0 {
@@ -236,7 +236,7 @@ func TestMediateEncodings(t *testing.T) {
 	for keep, want := range map[string]string{"0.01": experts.Rows, "0.3": experts.Bitmap, "1": experts.Full, "0": experts.Nothing, "sign1": experts.Signs, "{lowrank: 2}": experts.LowRank} {
 		_, e := mediated(t, mediateRecipe("{select: {top_k: 1}, keep: "+keep+"}", trio...), Options{})
 		found := false
-		for _, p := range e.manifest.Experts[0].Tensors {
+		for _, p := range e.Manifest().Experts[0].Tensors {
 			found = found || p.Encoding == want
 		}
 		if !found {
@@ -259,7 +259,7 @@ func TestMediateEncodings(t *testing.T) {
 // notedError is the error that the manifest has of an expert.
 func notedError(e *Experts, member int) float64 {
 	var energy, lost float64
-	for _, p := range e.manifest.Experts[member].Tensors {
+	for _, p := range e.Manifest().Experts[member].Tensors {
 		energy, lost = energy+p.Energy, lost+p.Lost
 	}
 	if energy == 0 {
@@ -271,7 +271,7 @@ func notedError(e *Experts, member int) float64 {
 // TestMediateEnergyHoldsItsShare: what is kept holds the share of the energy that was asked for, and one element less would not.
 func TestMediateEnergyHoldsItsShare(t *testing.T) {
 	_, e := mediated(t, mediateRecipe("{select: all, keep: {energy: 0.6}}", trio...), Options{})
-	for _, m := range e.manifest.Experts {
+	for _, m := range e.Manifest().Experts {
 		for name, p := range m.Tensors {
 			if p.Energy == 0 {
 				continue
@@ -404,7 +404,7 @@ func TestMediateManifest(t *testing.T) {
 	if err != nil || !json.Valid(text) {
 		t.Fatal(err)
 	}
-	if len(e.manifest.Groups) < 3 || len(e.manifest.Weights) != 1 || e.manifest.Base.Files[0].SHA256 == "" {
-		t.Errorf("%+v", e.manifest)
+	if len(e.Manifest().Groups) < 3 || len(e.Manifest().Weights) != 1 || e.Manifest().Base.Files[0].SHA256 == "" {
+		t.Errorf("%+v", e.Manifest())
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -112,7 +110,7 @@ func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]s
 		return nil, err
 	}
 	for _, dir := range w.folders {
-		if same(dir, dst) {
+		if output.Same(dir, dst) {
 			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
 		}
 	}
@@ -133,35 +131,12 @@ func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]s
 	}
 	report = w.report(job)
 	if err := w.run(ctx, out, report, start); err != nil {
-		if resumable(ctx, err) {
+		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())
 	}
 	return report, nil
-}
-
-// resumable tells whether it makes sense to continue later with the same inputs.
-func resumable(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
-		return true
-	}
-	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, unix.EIO, unix.EROFS} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// same tells whether two paths are one folder.
-func same(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
 }
 
 func (w *work) streaming() stream.Options {

@@ -122,7 +122,7 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	for _, dir := range m.Dirs() {
-		if same(dir, dst) {
+		if output.Same(dir, dst) {
 			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
 		}
 	}
@@ -142,7 +142,7 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 		return report, nil
 	}
 	if err := mix(ctx, m, out, report, o.Progress); err != nil {
-		if resumable(ctx, err) {
+		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())

@@ -13,7 +13,7 @@ import (
 
 // Ways of failing, beside those of package safetensors and of the recipe.
 var (
-	ErrOption    = errors.New("option out of range")
+	ErrOption    = output.ErrOption
 	ErrExists    = output.ErrExists
 	ErrOtherJob  = output.ErrOtherJob
 	ErrBusy      = output.ErrBusy
@@ -21,7 +21,7 @@ var (
 	ErrMemory    = stream.ErrMemory
 	ErrNonFinite = stream.ErrNonFinite
 	ErrOverflow  = stream.ErrOverflow
-	ErrInPlace   = errors.New("output is the folder of an input")
+	ErrInPlace   = output.ErrInPlace
 	ErrMethod    = errors.New("merge method is not possible here")
 	// ErrRecipe: the recipe has faults, which the error lists with line and column.
 	ErrRecipe = errors.New("recipe cannot be used")

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/experts"
+	"github.com/modelcompress/compress/merge/internal/serve"
 )
 
 // routedRecipe has a router on the tiny experts' prompts.
@@ -102,8 +103,8 @@ func TestRouterFindsTheExpert(t *testing.T) {
 	defer dev.Close()
 	for _, features := range []string{"hidden_mean", "embed_mean"} {
 		e, _, r := atWork(t, strings.ReplaceAll(routedRecipe("keep: 0.1"), "FEATURES", features), dev, 0)
-		if e.manifest.Router.Accuracy < 0.6 { // a third would be chance
-			t.Errorf("%s: %+v", features, e.manifest.Router)
+		if e.Manifest().Router.Accuracy < 0.6 { // a third would be chance
+			t.Errorf("%s: %+v", features, e.Manifest().Router)
 		}
 		ids := []int32{0, 65, 12, 300, 41}
 		first, v, err := r.Route(t.Context(), ids, Policy{})
@@ -122,8 +123,8 @@ func TestRouterFindsTheExpert(t *testing.T) {
 		if _, _, err := e.Judge([]float64{math.NaN()}, Policy{}); !errors.Is(err, ErrFeature) {
 			t.Errorf("NaN: %v", err)
 		}
-		flip(t, filepath.Join(e.dir, experts.Folder, experts.RouterName))
-		if x, err := OpenExperts(t.Context(), e.dir); !errors.Is(err, ErrHash) || x != nil {
+		flip(t, filepath.Join(e.Dir(), experts.Folder, experts.RouterName))
+		if x, err := OpenExperts(t.Context(), e.Dir()); !errors.Is(err, ErrHash) || x != nil {
 			t.Errorf("changed router: %v", err)
 		}
 	}
@@ -133,7 +134,7 @@ func TestRouterFindsTheExpert(t *testing.T) {
 func TestQuantise(t *testing.T) {
 	for _, w := range [][]float64{{1, 0, 0}, {1. / 3, 1. / 3, 1. / 3}, {0.9999, 0.0001, 0}, {0.123, 0.456, 0.421}, {0, 0, 0}} {
 		sum, total := 0.0, 0.0
-		for i, v := range Quantise(w) {
+		for i, v := range serve.Quantise(w) {
 			if v*64 != math.Trunc(v*64) || math.Abs(v-w[i]) > 1.0/64 {
 				t.Errorf("%v: %v", w, v)
 			}

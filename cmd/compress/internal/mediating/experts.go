@@ -46,7 +46,7 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 	bar := j.ByteBars()
 	r, err := e.Export(j.Ctx, o.Out, weights, merge.ExportOptions{
 		Workers: threads, MaxShard: shard, Overwrite: o.Overwrite, Resume: o.Resume,
-		Progress: func(p merge.Progress) { bar.Show("exporting", p.Done, p.Total) },
+		Progress: func(done, total int64) { bar.Show("exporting", done, total) },
 	})
 	bar.End()
 	if err != nil {

@@ -1,4 +1,4 @@
-package merge
+package serve
 
 import (
 	"container/list"
@@ -13,14 +13,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/experts"
+	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/router"
 )
-
-// Verdict is what a router says about a prompt.
-type Verdict = router.Verdict
-
-// Policy says how a verdict becomes weights; the zero value is the default.
-type Policy = router.Policy
 
 // DefaultCache is how many bytes of materialised experts a Routed keeps at least.
 const DefaultCache = 1 << 30
@@ -69,7 +64,7 @@ type changed struct {
 // materialised weights in bytes, beyond those in use; 0: DefaultCache.
 func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 	if cache < 0 {
-		return nil, fmt.Errorf("cache of %d bytes: %w", cache, ErrOption)
+		return nil, fmt.Errorf("cache of %d bytes: %w", cache, output.ErrOption)
 	}
 	if cache == 0 {
 		cache = DefaultCache
@@ -78,7 +73,7 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 		info, ok := m.Info(name)
 		own, _ := e.dense.Info(name)
 		if !ok || info.DType != own.DType || !slices.Equal(info.Shape, own.Shape) {
-			return nil, fmt.Errorf("%s: tensor %q is not the model's: %w", e.dir, name, ErrExperts)
+			return nil, fmt.Errorf("%s: tensor %q is not the model's: %w", e.dir, name, experts.ErrExpert)
 		}
 		if own.Elements() > math.MaxUint32 {
 			return nil, fmt.Errorf("%s: tensor %q: %w", e.dir, name, experts.ErrSize)
@@ -121,30 +116,30 @@ func Quantise(weights []float64) []float64 {
 
 // Route decides about a prompt, with the features of the dense model; experts that are in use are put aside for it. The weights
 // are quantised.
-func (r *Routed) Route(ctx context.Context, ids []int32, p Policy) ([]float64, Verdict, error) {
+func (r *Routed) Route(ctx context.Context, ids []int32, p router.Policy) ([]float64, router.Verdict, error) {
 	if r.e.router == nil {
-		return nil, Verdict{}, fmt.Errorf("%s: %w", r.e.dir, ErrNoRouter)
+		return nil, router.Verdict{}, fmt.Errorf("%s: %w", r.e.dir, ErrNoRouter)
 	}
 	kind := r.e.manifest.Router.Features
 	if kind == "external" {
-		return nil, Verdict{}, fmt.Errorf("%s: its router takes features from outside: %w", r.e.dir, ErrNoRouter)
+		return nil, router.Verdict{}, fmt.Errorf("%s: its router takes features from outside: %w", r.e.dir, ErrNoRouter)
 	}
 	if kind != "embed_mean" || r.e.manifest.Embeddings() {
 		if err := r.Use(nil); err != nil {
-			return nil, Verdict{}, err
+			return nil, router.Verdict{}, err
 		}
 	}
-	f, err := feature(ctx, r.m, kind, ids)
+	f, err := Feature(ctx, r.m, kind, ids)
 	if err != nil {
-		return nil, Verdict{}, err
+		return nil, router.Verdict{}, err
 	}
 	return r.e.judge(f, p)
 }
 
 // judge turns a feature of length 1 into weights.
-func (e *Experts) judge(f []float64, p Policy) ([]float64, Verdict, error) {
+func (e *Experts) judge(f []float64, p router.Policy) ([]float64, router.Verdict, error) {
 	if err := p.Validate(); err != nil {
-		return nil, Verdict{}, err
+		return nil, router.Verdict{}, err
 	}
 	v, err := e.router.Judge(f)
 	if err != nil {
@@ -154,13 +149,13 @@ func (e *Experts) judge(f []float64, p Policy) ([]float64, Verdict, error) {
 }
 
 // Judge routes by a feature that was computed elsewhere; it is normalised here.
-func (e *Experts) Judge(feature []float64, p Policy) ([]float64, Verdict, error) {
+func (e *Experts) Judge(feature []float64, p router.Policy) ([]float64, router.Verdict, error) {
 	if e.router == nil {
-		return nil, Verdict{}, fmt.Errorf("%s: %w", e.dir, ErrNoRouter)
+		return nil, router.Verdict{}, fmt.Errorf("%s: %w", e.dir, ErrNoRouter)
 	}
 	f := slices.Clone(feature)
 	if err := router.Normalize(f); err != nil {
-		return nil, Verdict{}, err
+		return nil, router.Verdict{}, err
 	}
 	return e.judge(f, p)
 }
@@ -171,7 +166,7 @@ func (r *Routed) Use(weights []float64) error {
 		return r.undo()
 	}
 	if len(weights) != len(r.e.members) {
-		return fmt.Errorf("%d weights for %d experts: %w", len(weights), len(r.e.members), ErrOption)
+		return fmt.Errorf("%d weights for %d experts: %w", len(weights), len(r.e.members), output.ErrOption)
 	}
 	key := fmt.Sprint(weights)
 	if r.now != nil && r.now.key == key {
