@@ -4,8 +4,6 @@ import (
 	"flag"
 	"os"
 	"testing"
-
-	_ "pgregory.net/rapid" // its flags
 )
 
 // TestMain gives property tests the same draws in every run; -rapid.seed=0 draws anew.

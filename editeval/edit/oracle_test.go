@@ -49,7 +49,7 @@ type request struct {
 }
 
 func (r request) encoded() Encoded {
-	return Encoded{Prompts: r.Prompts, Lookup: r.Lookup, Groups: r.Groups, Target: r.Target, KL: r.KL, KLLookup: r.KLLookup}
+	return Encoded(r)
 }
 
 // suite is a file of reference cases.

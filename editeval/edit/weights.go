@@ -157,8 +157,27 @@ func (w *weight) bytes() []byte {
 	return out
 }
 
+// fits refuses sums that the stored type cannot hold.
+func (w *weight) fits() error {
+	limit := math.MaxFloat32
+	if w.dtype == kernels.F16 {
+		limit = 65504
+	}
+	for i := range w.sum.Rows {
+		for _, v := range w.sum.Row(i) {
+			if !(math.Abs(v) <= limit) {
+				return fmt.Errorf("%w: tensor %q would hold %g", ErrDiverged, w.linear.Name, v)
+			}
+		}
+	}
+	return nil
+}
+
 // store gives the model the present values and returns their hash.
 func (w *weight) store(m *lm.Model) (string, error) {
+	if err := w.fits(); err != nil {
+		return "", err
+	}
 	p, err := m.MutableParam(w.linear.Name)
 	if err != nil {
 		return "", err

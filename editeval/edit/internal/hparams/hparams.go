@@ -108,7 +108,9 @@ func automatic(method string, blocks int) HParams {
 	switch method {
 	case "rome", "r-rome":
 		h.Layers = []int{min(blocks-1, max(1, blocks/5))}
-		h.Clamp = 8
+		if method == "r-rome" { // the bare key leaves other subjects alone far better than the mean one does
+			h.Clamp, h.BareKey = 8, true
+		}
 	case "memit":
 		several()
 	case "pmet":
@@ -118,11 +120,14 @@ func automatic(method string, blocks int) HParams {
 		several()
 		h.L2 = 1
 	case "emmet":
-		h.Weight, h.NormLambda, h.EmmetLambda = 1, 0.01, 0.1
-	case "ft", "ft-m", "lora":
-		h.LearningRate, h.Rank = 1e-3, 8
+		h.Layers = []int{min(blocks-1, (blocks+2)/3)}
+		h.Weight, h.NormLambda, h.EmmetLambda = 0.1, 1e-3, 0.1
+	case "ft", "ft-m":
+		h.LearningRate = 1e-3
+	case "lora":
+		h.LearningRate, h.Rank = 4e-3, 8
 	case "ft-l":
-		h.LearningRate, h.Eps = 1e-3, 5e-3
+		h.LearningRate, h.Eps = 2e-3, 0.01
 	case "grace":
 		h.Layers, h.LearningRate, h.Steps, h.Eps, h.Warm = []int{min(blocks-1, blocks*3/4)}, 1, 50, 1, true
 	}

@@ -1,0 +1,406 @@
+package edit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+const nano = "../../testdata/nano"
+
+// bench is the shipped model with its edits.
+type bench struct {
+	m       *lm.Model
+	x       *Encoder
+	records []Record
+	encoded []Encoded
+	stats   *Statistics
+}
+
+func newBench(t *testing.T, n int) *bench {
+	t.Helper()
+	m, err := lm.Load(context.Background(), nano+"/base", cpu.New(cpu.Options{}), lm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	tok, err := tokenizer.Load(nano + "/base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := Read(nano + "/edits.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hp, err := Defaults("memit", m.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{m: m, x: &Encoder{Tokenizer: tok, Templates: hp.Templates}, records: set.Records[:n]}
+	var docs [][]int32
+	for i := range set.Records {
+		r := &set.Records[i]
+		for _, text := range append(append([]string{r.Full() + " " + r.True}, r.Near...), r.Rephrase...) {
+			ids, err := b.x.Document(text, 512)
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs = append(docs, ids)
+		}
+	}
+	for i := range b.records {
+		e, err := b.x.Record(&b.records[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.encoded = append(b.encoded, e)
+	}
+	if b.stats, err = Collect(context.Background(), m, docs, []int{0, 1, 2, 3}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// bytesOf are the stored bytes of all down-projections.
+func (b *bench) bytesOf(t *testing.T) []byte {
+	t.Helper()
+	var out []byte
+	for l := range b.m.Blocks() {
+		down, err := probe.Linear(b.m, l, arch.Down)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := b.m.Param(down.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p.Buf.Bytes()...)
+	}
+	return out
+}
+
+// Every method: steps, the sum of deltas, undo to every state byte for byte, in memory and through a journal.
+func TestUndo(t *testing.T) {
+	ctx := context.Background()
+	b := newBench(t, 3)
+	for _, name := range Methods() {
+		hp, err := Defaults(name, b.m.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hp.Steps = 4
+		o := Options{Method: name, HParams: &hp, Statistics: b.stats}
+		e, err := New(b.m, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := [][]byte{b.bytesOf(t)}
+		for i := range b.encoded {
+			if _, err := e.Apply(ctx, b.encoded[i:i+1], []string{b.records[i].Full()}); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			states = append(states, b.bytesOf(t))
+		}
+		if changed := !bytes.Equal(states[0], states[3]); changed != (name != "grace" && name != "ike") {
+			t.Errorf("%s: weights changed: %v", name, changed)
+		}
+		// Elements of BF16 are rounded by half a unit of 2⁻⁸ of themselves, whatever the delta is.
+		if sum, err := e.CheckSum(); err != nil || sum > 0.5 {
+			t.Errorf("%s: sum of deltas is off by %g: %v", name, sum, err)
+		}
+		b.journal(t, e, o, states)
+		for n := 2; n >= 0; n-- {
+			if err := e.Undo(n); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !bytes.Equal(b.bytesOf(t), states[n]) {
+				t.Errorf("%s: undo to %d differs", name, n)
+			}
+		}
+		e.Close()
+	}
+}
+
+// journal writes, reads and continues a journal, and damages it.
+func (b *bench) journal(t *testing.T, e *Editing, o Options, states [][]byte) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := e.WriteJournal(&text, "model"); err != nil {
+		t.Fatal(err)
+	}
+	e.Close()
+	j, err := ReadJournal(bytes.NewReader(text.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(b.m, j, true, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if !bytes.Equal(b.bytesOf(t), states[3]) || len(again.Steps()) != 3 {
+		t.Errorf("%s: the journal's model differs", o.Method)
+	}
+	var second bytes.Buffer
+	if err := again.WriteJournal(&second, "model"); err != nil || !bytes.Equal(text.Bytes(), second.Bytes()) {
+		t.Errorf("%s: a journal that is read and written differs: %v", o.Method, err)
+	}
+	for _, cut := range []int{0, 10, text.Len() / 2, text.Len() - 1} {
+		if _, err := ReadJournal(bytes.NewReader(text.Bytes()[:cut])); !errors.Is(err, ErrJournal) {
+			t.Errorf("%s: a journal cut at %d: %v", o.Method, cut, err)
+		}
+	}
+	broken := bytes.Clone(text.Bytes())
+	broken[text.Len()/2] ^= 1
+	if _, err := ReadJournal(bytes.NewReader(broken)); !errors.Is(err, ErrJournal) {
+		t.Errorf("%s: a damaged journal: %v", o.Method, err)
+	}
+}
+
+// ROME's identities: the edited matrix gives v* at the bare key, the change has rank one, and keys orthogonal to u give what they gave.
+func TestIdentities(t *testing.T) {
+	b := newBench(t, 2)
+	for _, stats := range []bool{false, true} {
+		hp, _ := Defaults("rome", b.m.Config())
+		hp.Steps, hp.Statistics = 6, stats
+		e, err := New(b.m, Options{Method: "rome", HParams: &hp, Statistics: b.stats})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := probe.Look(context.Background(), b.m, places(b.encoded[:1]), hp.Layers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := hp.Layers[0]
+		step, err := e.Apply(context.Background(), b.encoded[:1], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &step.Deltas[0]
+		if r := d.Norms.Rank; math.Abs(r-1) > 1e-9 {
+			t.Errorf("effective rank %g", r)
+		}
+		k := s.Keys[block].Row(0)
+		change := linalg.New(1, d.Left.Rows)
+		linalg.Solver{}.Mul(change, linalg.Of(k, 1, len(k)), d.Matrix(), linalg.Product{TransB: true})
+		r := probe.Row(d.Left.T(), 0)
+		want := probe.Scaled(probe.Dot(k, probe.Row(d.Right.T(), 0)), r)
+		near(t, "W·k0", change.Data, want, 1e-12)
+		if err := e.Undo(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.woodbury(t)
+}
+
+// woodbury compares MEMIT's small solve with the direct one, and AlphaEdit's change with what it must leave alone.
+func (b *bench) woodbury(t *testing.T) {
+	hp, _ := Defaults("memit", b.m.Config())
+	hp.Lambda = 3
+	block := hp.Layers[0]
+	c := b.stats.Moments[block].Clone()
+	for i := range c.Rows {
+		c.Set(i, i, c.At(i, i)+0.01)
+	}
+	e, err := New(b.m, Options{Method: "memit", HParams: &hp, Statistics: &Statistics{Moments: map[int]linalg.Matrix{block: c}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := probe.Look(context.Background(), b.m, places(b.encoded), hp.Layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := s.Keys[block].Sub(0, 3, 0, s.Keys[block].Cols).Clone()
+	got, err := e.shares(block, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := c.Clone()
+	a.Scale(hp.Lambda)
+	linalg.Solver{}.Mul(a, keys, keys, linalg.Product{TransA: true, Accumulate: true})
+	x := keys.T()
+	if err := (linalg.Solver{}).Cholesky(a, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := (linalg.Solver{}).CholeskySolve(a, x, false); err != nil {
+		t.Fatal(err)
+	}
+	near(t, "Woodbury", got.Data, x.T().Data, 1e-6) // the direct solve has the condition of λC
+	alpha, err := New(b.m, Options{Method: "alphaedit", Statistics: b.stats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := alpha.shares(block, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, v, err := linalg.Solver{}.SymEigen(b.stats.Moments[block])
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := v.Sub(0, v.Rows, len(values)-1, len(values)).Clone()
+	moved := linalg.New(kept.Rows, 1)
+	linalg.Solver{}.Mul(moved, kept, top, linalg.Product{})
+	if moved.Norm() > 1e-10*kept.Norm() {
+		t.Errorf("AlphaEdit moves the largest direction by %g of %g", moved.Norm(), kept.Norm())
+	}
+}
+
+// An optimisation that diverges is an error, and the model stays as it was.
+func TestDiverged(t *testing.T) {
+	b := newBench(t, 1)
+	before := b.bytesOf(t)
+	for _, name := range []string{"ft", "rome", "memit"} {
+		hp, _ := Defaults(name, b.m.Config())
+		hp.LearningRate, hp.Clamp = 1e39, 1e200 // beyond float32
+		e, err := New(b.m, Options{Method: name, HParams: &hp, Statistics: b.stats})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Apply(context.Background(), b.encoded, nil); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if !bytes.Equal(before, b.bytesOf(t)) {
+			t.Errorf("%s: the model changed", name)
+		}
+	}
+}
+
+// Misuse is refused with the right error.
+func TestRefused(t *testing.T) {
+	b := newBench(t, 2)
+	if _, err := New(b.m, Options{Method: "knn"}); !errors.Is(err, ErrMethod) || !strings.Contains(err.Error(), "memit") {
+		t.Error(err)
+	}
+	if _, err := New(b.m, Options{Method: "memit"}); !errors.Is(err, ErrStatistics) {
+		t.Error(err)
+	}
+	hp, _ := Defaults("rome", b.m.Config())
+	hp.Layers = []int{4}
+	if _, err := New(b.m, Options{Method: "rome", HParams: &hp, Statistics: b.stats}); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+	e, err := New(b.m, Options{Method: "rome", Statistics: b.stats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Apply(context.Background(), b.encoded, nil); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+	bad := linalg.Identity(256)
+	bad.Set(0, 0, -1)
+	e, err = New(b.m, Options{Method: "memit", Statistics: &Statistics{Moments: map[int]linalg.Matrix{0: bad, 1: bad, 2: bad, 3: bad}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Apply(context.Background(), b.encoded, nil); err != nil && !errors.Is(err, ErrStatistics) {
+		t.Error(err)
+	}
+}
+
+// Records of every form, their faults by index and path, and what is only remarked.
+func TestParse(t *testing.T) {
+	good := map[string]string{
+		"counterfact": `[{"case_id":7,"requested_rewrite":{"prompt":"{} is in","subject":"Rome","target_new":{"str":"Peru"},"target_true":{"str":"Italy"}},"paraphrase_prompts":["a"],"neighborhood_prompts":["b"]}]`,
+		"zsre":        `[{"subject":"Rome","src":"Where is Rome?","alt":"Peru","answers":["Italy"],"rephrase":"x Rome","loc":"nq question: who","loc_ans":"me"}]`,
+		"easyedit":    `[{"prompt":"Rome is in","subject":"Rome","target_new":"Peru","ground_truth":"Italy","portability":{"Reasoning":{"prompt":"c","ground_truth":"d"}}}]`,
+	}
+	for form, text := range good {
+		s, err := Parse([]byte(text))
+		if err != nil || s.Format != form || s.Records[0].New != "Peru" || s.Records[0].True != "Italy" || !strings.Contains(s.Records[0].Full(), "Rome") {
+			t.Errorf("%s: %+v %v", form, s, err)
+		}
+	}
+	for text, want := range map[string]string{
+		`{}`:        "array",
+		`[]`:        "no records",
+		`[{"a":1}]`: "record 0",
+		`[{"requested_rewrite":{"prompt":"{} is","subject":"R","target_new":{}}}]`:                                "record 0: requested_rewrite: target_new: str: missing",
+		`[{"prompt":"Paris is","subject":"Rome","target_new":"x"}]`:                                               "subject",
+		`[{"prompt":"Rome is","subject":"Rome","target_new":"x"},{"prompt":5,"subject":"Rome","target_new":"x"}]`: "record 1: prompt: not a string",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	s, err := Parse([]byte(`[{"prompt":"Rome is","subject":"Rome","target_new":"x","ground_truth":"x"},{"prompt":"Rome is","subject":"Rome","target_new":"x"},{"prompt":"Rome is","subject":"Rome","target_new":"y"}]`))
+	if err != nil || len(s.Remarks) != 3 {
+		t.Fatalf("%+v %v", s, err)
+	}
+	for i, want := range []string{"present", "same edit", "contradicts"} {
+		if !strings.Contains(s.Remarks[i].What, want) {
+			t.Errorf("remark %d: %s", i, s.Remarks[i].What)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`[{"requested_rewrite":{"prompt":"{} is","subject":"R","target_new":{"str":"x"}}}]`))
+	f.Add([]byte(`[{"src":"a R","subject":"R","alt":"x","loc":"l"}]`))
+	f.Add([]byte(`[{"prompt":"R","subject":"R","target_new":"x","locality":{"n":{"prompt":["a"],"ground_truth":["b"]}}}]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if s, err := Parse(data); err == nil {
+			for i := range s.Records {
+				if r := &s.Records[i]; r.Subject == "" || !strings.Contains(r.Prompt, "{}") {
+					t.Errorf("record %d: %+v", i, r)
+				}
+			}
+		}
+	})
+}
+
+func FuzzReadJournal(f *testing.F) {
+	body := []byte(`{"header":{"format":"compress edits journal","version":1}}`)
+	f.Add(append([]byte(probe.Hash(body)+" "), append(body, '\n')...))
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = ReadJournal(bytes.NewReader(data)) })
+}
+
+// Figures with known values.
+func TestFigures(t *testing.T) {
+	if got := Fluency("the cat sat on the mat and the cat slept"); math.Abs(got-2.98257) > 1e-5 {
+		t.Errorf("fluency %g", got)
+	}
+	if Fluency("") != 0 || harmonic(1, 0, 1) != 0 || harmonic(0.5, 0.5, 0.5) != 0.5 {
+		t.Error("edge cases")
+	}
+	if c := Consistency("a b", "a b", []string{"a", "b"}); math.Abs(c-1) > 1e-12 {
+		t.Errorf("consistency %g", c)
+	}
+}
+
+// Published hyper-parameters are valid, and so are those for any depth.
+func TestDefaults(t *testing.T) {
+	for _, c := range []lm.Config{{ModelType: "gpt2", Layers: 48, Hidden: 1600}, {ModelType: "gptj", Layers: 28, Hidden: 4096}, {ModelType: "llama", Layers: 32, Hidden: 4096}} {
+		h, err := Defaults("memit", &c)
+		if err != nil || !strings.HasPrefix(h.Source, "published") || h.Validate(c.Layers) != nil {
+			t.Errorf("%s: %+v %v", c.ModelType, h, err)
+		}
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		n := rapid.IntRange(1, 200).Draw(r, "layers")
+		for _, name := range Methods() {
+			h, err := Defaults(name, &lm.Config{Layers: n})
+			if err != nil || h.Validate(n) != nil {
+				r.Fatalf("%s, %d layers: %v %v", name, n, err, h.Validate(n))
+			}
+		}
+	})
+	var h HParams
+	for _, text := range []string{"nope: 1", "layers: x", "!!set {a}"} {
+		if err := h.Merge([]byte(text)); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
