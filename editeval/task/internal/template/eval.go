@@ -69,6 +69,9 @@ type (
 func (c constant) eval(*state) (any, error) { return c.v, nil }
 
 func (n name) eval(s *state) (any, error) {
+	if err := s.step(); err != nil {
+		return nil, err
+	}
 	if v, ok := s.lookup(string(n)); ok {
 		return v, nil
 	}
@@ -84,7 +87,7 @@ func (l list) eval(s *state) (any, error) {
 		}
 		out = append(out, v)
 	}
-	return out, s.step()
+	return out, s.payFor(out...)
 }
 
 func (d dict) eval(s *state) (any, error) {
@@ -98,13 +101,20 @@ func (d dict) eval(s *state) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Set(value.Str(k), v)
+		key, err := s.str(k)
+		if err != nil {
+			return nil, err
+		}
+		out.Set(key, v)
 	}
-	return out, nil
+	return out, s.payFor(out)
 }
 
 func (c choice) eval(s *state) (any, error) {
 	v, err := c.test.eval(s)
+	if err == nil {
+		err = s.step()
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -118,6 +128,9 @@ func (c choice) eval(s *state) (any, error) {
 
 func (l logic) eval(s *state) (any, error) {
 	v, err := l.x.eval(s)
+	if err == nil {
+		err = s.step()
+	}
 	if err != nil || value.Truth(v) == l.or {
 		return v, err
 	}
@@ -137,6 +150,9 @@ func (c compare) eval(s *state) (any, error) {
 	for i, op := range c.ops {
 		y, err := c.rest[i].eval(s)
 		if err != nil {
+			return nil, err
+		}
+		if err := s.payFor(x, y); err != nil {
 			return nil, err
 		}
 		ok, err := compareValues(op, x, y)
@@ -204,9 +220,9 @@ func (a arith) eval(s *state) (any, error) {
 		return nil, err
 	}
 	if a.op == "~" {
-		x, y, a.op = value.Str(x), value.Str(y), "+"
+		return s.concat(x, y)
 	}
-	if v, ok, err := joined(a.op, x, y); ok {
+	if v, ok, err := s.joined(a.op, x, y); ok {
 		return v, err
 	}
 	i, okI := value.Int(x)
@@ -222,31 +238,64 @@ func (a arith) eval(s *state) (any, error) {
 	return floatArith(a.op, f, g)
 }
 
-// joined is + of texts and lists, and * of a text and a number.
-func joined(op string, x, y any) (v any, applies bool, err error) {
+// concat is ~.
+func (s *state) concat(x, y any) (any, error) {
+	a, err := s.str(x)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.str(y)
+	if err != nil {
+		return nil, err
+	}
+	return a + b, s.payText(len(a) + len(b))
+}
+
+// joined is + of texts and lists, and * of one of them and a number.
+func (s *state) joined(op string, x, y any) (v any, applies bool, err error) {
+	if _, isNumber := value.Int(x); isNumber && op == "*" {
+		x, y = y, x
+	}
+	n, isNumber := value.Int(y)
+	n = max(n, 0)
 	switch x := x.(type) {
 	case string:
-		if s, ok := y.(string); ok && op == "+" {
-			if len(x)+len(s) > maxOutput {
-				return nil, true, fmt.Errorf("%w: a text of more than %d bytes", ErrCost, maxOutput)
-			}
-			return x + s, true, nil
+		if t, ok := y.(string); ok && op == "+" {
+			v, err = s.concat(x, t)
+			return v, true, err
 		}
-		if n, ok := value.Int(y); ok && op == "*" {
-			if n > 0 && len(x)*n > maxOutput {
-				return nil, true, fmt.Errorf("%w: a text of more than %d bytes", ErrCost, maxOutput)
+		if isNumber && op == "*" {
+			if n > 0 && len(x) > maxOutput/n {
+				return nil, true, s.payText(maxOutput + 1)
 			}
-			return strings.Repeat(x, max(n, 0)), true, nil
+			return strings.Repeat(x, n), true, s.payText(len(x) * n)
 		}
 	case []any:
 		if l, ok := y.([]any); ok && op == "+" {
-			if len(x)+len(l) > maxSteps {
-				return nil, true, fmt.Errorf("%w: a list of more than %d items", ErrCost, maxSteps)
-			}
-			return slices.Concat(x, l), true, nil
+			return slices.Concat(x, l), true, s.payFor(x, l)
+		}
+		if isNumber && op == "*" {
+			v, err = s.repeat(x, n)
+			return v, true, err
 		}
 	}
 	return nil, false, nil
+}
+
+// repeat is a list n times.
+func (s *state) repeat(x []any, n int) (any, error) {
+	if len(x) == 0 {
+		n = 0
+	}
+	if n > maxSteps {
+		return nil, s.pay(n)
+	}
+	for range n {
+		if err := s.payFor(x...); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Repeat(x, n), nil
 }
 
 func intArith(op string, x, y int64) (any, error) {
@@ -295,6 +344,9 @@ func floatArith(op string, x, y float64) (any, error) {
 
 func (a attribute) eval(s *state) (any, error) {
 	x, err := a.x.eval(s)
+	if err == nil {
+		err = s.step()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +394,7 @@ func (i item) eval(s *state) (any, error) {
 	if !ok {
 		return nil, typeError("index", x, at)
 	}
-	items, err := iterate(x)
+	items, err := s.iterate(x)
 	if err != nil {
 		return nil, err
 	}
@@ -377,8 +429,11 @@ func (l slice) eval(s *state) (any, error) {
 			parts[i] = &n
 		}
 	}
-	items, err := iterate(x)
+	items, err := s.iterate(x)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.pay(len(items)); err != nil {
 		return nil, err
 	}
 	out, err := cutSlice(items, parts)
@@ -438,6 +493,9 @@ func (c call) eval(s *state) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := s.payFor(x); err != nil {
+			return nil, err
+		}
 		return callMethod(x, f.name, args)
 	case name:
 		if g, ok := globals[string(f)]; ok {
@@ -449,7 +507,7 @@ func (c call) eval(s *state) (any, error) {
 }
 
 func (a arguments) eval(s *state) (given, error) {
-	g := given{}
+	g := given{budget: &s.budget}
 	for _, arg := range a {
 		v, err := arg.x.eval(s)
 		if err != nil {
@@ -464,7 +522,7 @@ func (a arguments) eval(s *state) (given, error) {
 		}
 		g.named[arg.name] = v
 	}
-	return g, s.step()
+	return g, s.payFor(g.list...)
 }
 
 func (f filtered) eval(s *state) (any, error) {
@@ -479,6 +537,9 @@ func (f filtered) eval(s *state) (any, error) {
 	}
 	args, err := f.args.eval(s)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.payFor(x); err != nil {
 		return nil, err
 	}
 	v, err := f.f(x, args)
@@ -501,6 +562,9 @@ func (t tested) eval(s *state) (any, error) {
 			return nil, err
 		}
 		return (err == nil) == (t.name == "defined") != t.negated, nil
+	}
+	if err == nil {
+		err = s.payFor(x)
 	}
 	if err != nil {
 		return nil, err

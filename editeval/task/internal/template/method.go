@@ -80,11 +80,17 @@ func split(right bool) function {
 		}
 		sep := g.or(0, "sep", nil)
 		if sep == nil {
+			if err := g.pay(countWords(x.(string))); err != nil {
+				return nil, err
+			}
 			return splitSpace(x.(string), limit, right)
 		}
 		s, ok := sep.(string)
 		if !ok || s == "" {
 			return nil, fmt.Errorf("%w: separator %s", ErrType, value.Repr(sep))
+		}
+		if err := g.pay(strings.Count(x.(string), s) + 1); err != nil {
+			return nil, err
 		}
 		parts := strings.Split(x.(string), s)
 		if extra := len(parts) - 1 - limit; limit >= 0 && extra > 0 {
@@ -96,6 +102,19 @@ func split(right bool) function {
 		}
 		return listOf(parts), nil
 	}
+}
+
+// countWords counts what white space separates.
+func countWords(s string) int {
+	n, inside := 0, false
+	for _, r := range s {
+		space := value.IsSpace(r)
+		if !space && !inside {
+			n++
+		}
+		inside = !space
+	}
+	return n
 }
 
 // splitSpace splits at white space. A limit leaves the rest as it is.
@@ -129,7 +148,10 @@ func listOf(parts []string) []any {
 	return list
 }
 
-func splitLines(x any, _ given) (any, error) {
+func splitLines(x any, g given) (any, error) {
+	if err := g.pay(strings.Count(x.(string), "\n") + strings.Count(x.(string), "\r") + 1); err != nil {
+		return nil, err
+	}
 	s := strings.ReplaceAll(strings.ReplaceAll(x.(string), "\r\n", "\n"), "\r", "\n")
 	if s == "" {
 		return []any{}, nil
@@ -167,7 +189,7 @@ func textIndex(x any, g given) (any, error) {
 }
 
 func textJoin(x any, g given) (any, error) {
-	return filterJoin(g.or(0, "iterable", []any{}), given{list: []any{x}})
+	return filterJoin(g.or(0, "iterable", []any{}), given{list: []any{x}, budget: g.budget})
 }
 
 func listIndex(x any, g given) (any, error) {

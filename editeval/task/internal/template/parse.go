@@ -13,6 +13,7 @@ type parser struct {
 	tokens []token
 	at     int
 	depth  int
+	links  int // operators and indices so far that hang on each other
 }
 
 // wholeExpr reads tokens that are one expression.
@@ -99,12 +100,25 @@ func (p *parser) expr() (expr, error) {
 	return c, err
 }
 
+// link counts what hangs on each other in an expression, which is evaluated from the inside out.
+func (p *parser) link() error {
+	if p.links++; p.links > maxChain {
+		return fmt.Errorf("%w: an expression with more than %d operators in a row", ErrCost, maxChain)
+	}
+	return nil
+}
+
 func (p *parser) either() (expr, error) { return p.logic("or", p.both) }
 func (p *parser) both() (expr, error)   { return p.logic("and", p.not) }
 
 func (p *parser) logic(op string, next func() (expr, error)) (expr, error) {
+	before := p.links
+	defer func() { p.links = before }()
 	x, err := next()
 	for err == nil && p.word(op) {
+		if err := p.link(); err != nil {
+			return nil, err
+		}
 		var y expr
 		y, err = next()
 		x = logic{op == "or", x, y}
@@ -169,6 +183,8 @@ func (p *parser) join() (expr, error)    { return p.chain(p.product, "~") }
 func (p *parser) product() (expr, error) { return p.chain(p.unary, "*", "/", "//", "%") }
 
 func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
+	before := p.links
+	defer func() { p.links = before }()
 	x, err := next()
 	for err == nil {
 		op := ""
@@ -179,6 +195,9 @@ func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
 		}
 		if op == "" {
 			break
+		}
+		if err := p.link(); err != nil {
+			return nil, err
 		}
 		var y expr
 		y, err = next()
@@ -205,8 +224,13 @@ func (p *parser) unary() (expr, error) {
 
 // postfix reads what may follow a value: .name, [index], (arguments), |filter, is test.
 func (p *parser) postfix(x expr) (expr, error) {
+	before := p.links
+	defer func() { p.links = before }()
 	for {
-		var err error
+		err := p.link()
+		if err != nil {
+			return nil, err
+		}
 		switch {
 		case p.symbol("."):
 			t := p.peek()

@@ -19,6 +19,7 @@ import (
 type given struct {
 	list  []any
 	named map[string]any
+	*budget
 }
 
 // or is an argument by its place or name, or what counts without it.
@@ -49,7 +50,14 @@ func isUndefined(err error) bool { return errors.Is(err, ErrUndefined) }
 
 // texts makes a function of one on texts.
 func texts(f func(s string) string) function {
-	return func(x any, _ given) (any, error) { return f(value.Str(x)), nil }
+	return func(x any, g given) (any, error) {
+		s, err := g.str(x)
+		if err != nil {
+			return nil, err
+		}
+		s = f(s)
+		return s, g.payText(len(s))
+	}
 }
 
 // filters are those of Jinja that task files use, and regex_replace.
@@ -65,7 +73,7 @@ var filters = map[string]function{
 	"join":          filterJoin,
 	"last":          end1(func(n int) int { return n - 1 }),
 	"length":        length,
-	"list":          func(x any, _ given) (any, error) { return items(x) },
+	"list":          func(x any, g given) (any, error) { return items(x, g) },
 	"lower":         texts(strings.ToLower),
 	"max":           extreme(1),
 	"min":           extreme(-1),
@@ -103,8 +111,8 @@ var tests = map[string]func(v any) bool{
 var globals = map[string]function{"range": globalRange}
 
 // items is iterate that copies.
-func items(x any) ([]any, error) {
-	list, err := iterate(x)
+func items(x any, g given) ([]any, error) {
+	list, err := g.iterate(x)
 	return slices.Clone(list), err
 }
 
@@ -118,8 +126,8 @@ func length(x any, _ given) (any, error) {
 
 // end1 picks one item.
 func end1(at func(n int) int) function {
-	return func(x any, _ given) (any, error) {
-		list, err := iterate(x)
+	return func(x any, g given) (any, error) {
+		list, err := g.iterate(x)
 		if err == nil && len(list) == 0 {
 			err = fmt.Errorf("%w: no items", ErrUndefined)
 		}
@@ -178,7 +186,7 @@ func filterFloat(x any, g given) (any, error) {
 }
 
 func filterJoin(x any, g given) (any, error) {
-	list, err := iterate(x)
+	list, err := g.iterate(x)
 	if err != nil {
 		return nil, err
 	}
@@ -190,15 +198,35 @@ func filterJoin(x any, g given) (any, error) {
 				return nil, fmt.Errorf("%w: %s", ErrUndefined, value.Str(key))
 			}
 		}
-		parts[i] = value.Str(v)
+		if parts[i], err = g.str(v); err != nil {
+			return nil, err
+		}
 	}
-	return strings.Join(parts, value.Str(g.or(0, "d", ""))), nil
+	return joinTexts(parts, g.or(0, "d", ""), g.budget)
+}
+
+// joinTexts puts texts together.
+func joinTexts(parts []string, between any, b *budget) (any, error) {
+	sep, err := b.str(between)
+	if err != nil {
+		return nil, err
+	}
+	total := 0
+	for _, s := range parts {
+		if total += len(s) + len(sep); total > maxOutput+len(sep) {
+			break
+		}
+	}
+	if err := b.payText(max(total-len(sep), 0)); err != nil {
+		return nil, err
+	}
+	return strings.Join(parts, sep), nil
 }
 
 // extreme picks the largest (1) or smallest (-1) item.
 func extreme(sign int) function {
-	return func(x any, _ given) (any, error) {
-		list, err := iterate(x)
+	return func(x any, g given) (any, error) {
+		list, err := g.iterate(x)
 		if err != nil || len(list) == 0 {
 			return nil, errors.Join(err, fmt.Errorf("%w: no items", ErrUndefined))
 		}
@@ -232,7 +260,21 @@ func filterRegexReplace(x any, g given) (any, error) {
 	if strings.Contains(to, `\`) {
 		return nil, fmt.Errorf("%w: regex_replace with groups in what replaces", ErrUnknown)
 	}
-	return re.ReplaceAllLiteralString(value.Str(x), to), nil
+	s, err := g.str(x)
+	if err != nil {
+		return nil, err
+	}
+	total := len(s)
+	s = re.ReplaceAllStringFunc(s, func(string) string {
+		if total += len(to); total > maxOutput {
+			return ""
+		}
+		return to
+	})
+	if total > maxOutput {
+		return nil, g.payText(total)
+	}
+	return s, g.payText(len(s))
 }
 
 func filterReplace(x any, g given) (any, error) {
@@ -248,17 +290,30 @@ func filterReplace(x any, g given) (any, error) {
 	if v, ok := value.Int(g.or(2, "count", nil)); ok {
 		n = v
 	}
-	return strings.Replace(value.Str(x), from, to, n), nil
+	s, err := g.str(x)
+	if err != nil {
+		return nil, err
+	}
+	times := strings.Count(s, from)
+	if n >= 0 {
+		times = min(times, n)
+	}
+	if grow := len(to) - len(from); grow > 0 && times > maxOutput/grow {
+		return nil, g.payText(maxOutput + 1)
+	} else if err := g.payText(len(s) + times*grow); err != nil {
+		return nil, err
+	}
+	return strings.Replace(s, from, to, n), nil
 }
 
-func filterReverse(x any, _ given) (any, error) {
-	list, err := items(x)
+func filterReverse(x any, g given) (any, error) {
+	list, err := items(x, g)
 	if err != nil {
 		return nil, err
 	}
 	slices.Reverse(list)
 	if _, ok := x.(string); ok {
-		return filterJoin(list, given{})
+		return filterJoin(list, given{budget: g.budget})
 	}
 	return list, nil
 }
@@ -283,7 +338,7 @@ func filterRound(x any, g given) (any, error) {
 }
 
 func filterSort(x any, g given) (any, error) {
-	list, err := items(x)
+	list, err := items(x, g)
 	if err != nil {
 		return nil, err
 	}
@@ -305,11 +360,11 @@ func filterSort(x any, g given) (any, error) {
 	return list, fault
 }
 
-func filterSum(x any, _ given) (any, error) {
-	list, err := iterate(x)
+func filterSum(x any, g given) (any, error) {
+	list, err := g.iterate(x)
 	var total any = int64(0)
 	for i := 0; err == nil && i < len(list); i++ {
-		total, err = arith{"+", constant{total}, constant{list[i]}}.eval(newState(value.NewDict()))
+		total, err = arith{"+", constant{total}, constant{list[i]}}.eval(&state{budget: *g.budget})
 	}
 	return total, err
 }
@@ -333,16 +388,23 @@ func filterJSON(x any, _ given) (any, error) {
 }
 
 func filterTrim(x any, g given) (any, error) {
-	if chars, ok := g.or(0, "chars", nil).(string); ok {
-		return strings.Trim(value.Str(x), chars), nil
+	s, err := g.str(x)
+	if err != nil {
+		return nil, err
 	}
-	return value.Strip(value.Str(x)), nil
+	if chars, ok := g.or(0, "chars", nil).(string); ok {
+		return strings.Trim(s, chars), nil
+	}
+	return value.Strip(s), nil
 }
 
-func filterUnique(x any, _ given) (any, error) {
-	list, err := iterate(x)
+func filterUnique(x any, g given) (any, error) {
+	list, err := g.iterate(x)
 	out := []any{}
 	for _, v := range list {
+		if err := g.payFor(out...); err != nil {
+			return nil, err
+		}
 		if in, _ := contains(out, v); !in {
 			out = append(out, v)
 		}
@@ -370,6 +432,9 @@ func globalRange(_ any, g given) (any, error) {
 	}
 	if step == 0 || (hi-lo)/step > maxSteps {
 		return nil, fmt.Errorf("%w: range(%d, %d, %d)", ErrCost, lo, hi, step)
+	}
+	if err := g.pay(max((hi-lo)/step, 0)); err != nil {
+		return nil, err
 	}
 	out := []any{}
 	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {

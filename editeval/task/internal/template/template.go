@@ -22,14 +22,6 @@ var (
 	ErrCost      = errors.New("template is too costly")
 )
 
-// Limits on what a template may cost.
-const (
-	maxSource = 1 << 20
-	maxOutput = 64 << 20
-	maxSteps  = 4 << 20
-	maxNest   = 64
-)
-
 // Template is a parsed template. It may be used by any number of goroutines.
 type Template struct {
 	source string
@@ -99,7 +91,7 @@ func (t *Template) Constant() bool {
 type state struct {
 	names  *value.Dict
 	locals []map[string]any // the innermost last
-	steps  int
+	budget
 }
 
 func newState(names *value.Dict) *state {
@@ -107,12 +99,7 @@ func newState(names *value.Dict) *state {
 }
 
 // step counts work.
-func (s *state) step() error {
-	if s.steps++; s.steps > maxSteps {
-		return fmt.Errorf("%w: more than %d steps", ErrCost, maxSteps)
-	}
-	return nil
-}
+func (s *state) step() error { return s.pay(1) }
 
 func (s *state) lookup(name string) (any, bool) {
 	for i := len(s.locals) - 1; i >= 0; i-- {
@@ -131,9 +118,6 @@ func renderAll(nodes []node, s *state, out *strings.Builder) error {
 		if err := n.render(s, out); err != nil {
 			return err
 		}
-		if out.Len() > maxOutput {
-			return fmt.Errorf("%w: more than %d bytes of text", ErrCost, maxOutput)
-		}
 	}
 	return nil
 }
@@ -141,9 +125,15 @@ func renderAll(nodes []node, s *state, out *strings.Builder) error {
 // text is what stands between tags.
 type text string
 
-func (t text) render(_ *state, out *strings.Builder) error {
-	out.WriteString(string(t))
-	return nil
+func (t text) render(s *state, out *strings.Builder) error { return s.write(out, string(t)) }
+
+// write adds to the text of the template.
+func (s *state) write(out *strings.Builder, text string) error {
+	if out.Len()+len(text) > maxOutput {
+		return fmt.Errorf("%w: more than %d bytes of text", ErrCost, maxOutput)
+	}
+	out.WriteString(text)
+	return s.pay(len(text) / textStep)
 }
 
 // output is {{ x }}.
@@ -154,8 +144,11 @@ func (o output) render(s *state, out *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	out.WriteString(value.Str(v))
-	return nil
+	text, err := s.str(v)
+	if err != nil {
+		return err
+	}
+	return s.write(out, text)
 }
 
 // set is {% set names = x %}.
@@ -222,7 +215,7 @@ func (n loop) render(s *state, out *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	items, err := iterate(v)
+	items, err := s.iterate(v)
 	if err != nil {
 		return err
 	}
@@ -235,6 +228,9 @@ func (n loop) render(s *state, out *strings.Builder) error {
 		return renderAll(n.nothing, s, out)
 	}
 	for i, item := range items {
+		if err := s.pay(loopStep); err != nil {
+			return err
+		}
 		scope := map[string]any{"loop": position(i, len(items))}
 		if err := bind(scope, n.names, item); err != nil {
 			return err
@@ -254,6 +250,9 @@ func (n loop) filter(s *state, items []any) ([]any, error) {
 	}
 	var kept []any
 	for _, item := range items {
+		if err := s.pay(loopStep); err != nil {
+			return nil, err
+		}
 		scope := map[string]any{}
 		if err := bind(scope, n.names, item); err != nil {
 			return nil, err

@@ -87,6 +87,29 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Whatever a template does with loops, growing texts and values that hold each other, a rendering ends after a bounded amount of work.
+func TestCostIsBounded(t *testing.T) {
+	doubled := strings.Repeat("{% set a = [a, a] %}", 40)
+	for _, source := range []string{
+		"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}y",
+		"{{ text|replace('', 'x'*100000)|replace('x', 'y'*100000) }}",
+		"{{ ('x'*100000)|regex_replace('x', 'y'*100000) }}",
+		"{{ (['x'*100000]*100000)|join }}", "{{ ('x'*100000).join(range(100000)) }}",
+		"{% set a = [1] %}" + doubled + "{{ a }}", "{% set a = [1] %}" + doubled + "{{ a == a }}", "{% set a = [1] %}" + doubled + "{{ a|tojson }}",
+		"{{ text" + strings.Repeat("[0]", 200_000) + " }}", "{{ 1" + strings.Repeat("+1", 200_000) + " }}", "{{ text" + strings.Repeat("|upper", 2000) + " }}",
+		"{{ [0] * 999999999999 }}", "{{ 'ab' * 9223372036854775807 }}", "{{ (','*60000000).split(',')|length }}", "{{ range(9999999)|list|unique }}",
+		"{% for i in range(4000000) %}{{ range(4000000)|length }}{% endfor %}", "{{ " + strings.Repeat("not (", 70) + "1" + strings.Repeat(")", 70) + " }}",
+	} {
+		tmpl, err := Parse(source)
+		if err == nil {
+			_, err = tmpl.Render(names(t))
+		}
+		if !errors.Is(err, ErrCost) {
+			t.Errorf("%.60s: %v, want %v", source, err, ErrCost)
+		}
+	}
+}
+
 func FuzzTemplate(f *testing.F) {
 	for _, s := range []string{"{{ a.b[0]|join(', ') }}", "{% for x in list %}{{ loop.index ~ x }}{% endfor %}", "{%- set x = (1, 'a') -%}{{x}}", "{{ {'a': [1]} }}", "{{ text[1:2:-1] }}"} {
 		f.Add(s)
