@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -58,7 +59,7 @@ func remeasure(t *testing.T, r *Report, metrics []string) {
 		Samples: r.Models[0].Data[0].Windows, SeqLen: r.Models[0].Data[0].SeqLen, Windows: r.Models[0].Data[3].Windows, Choose: r.Models[0].Data[4].Windows,
 		Report: r.Models[0].Data[5].Windows, Sparsity: []string{"0.5", "0.6"}, Pattern: []string{prune.Unstructured, "2:4"},
 	}
-	app := shell.New([]string{"again", "--quiet", "--seed", "1"}, io.Discard, os.Stderr)
+	app := shell.New([]string{"again", "--quiet", "--seed", strconv.FormatUint(r.Seed, 10)}, io.Discard, os.Stderr)
 	root := &cobra.Command{Use: "compress"}
 	root.AddCommand(app.Verb(shell.Verb{Use: "again", Args: cobra.NoArgs, Run: func(j *shell.Job, _ []string) (any, error) {
 		settings, err := o.settings()
