@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -73,24 +73,13 @@ func loadConfig(dir string) (c *Config, isPacked bool, err error) {
 
 // readSmall reads a file of a folder that must not be large. No link out of the folder is followed.
 func readSmall(dir, name string) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	f, err := root.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfigSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
-	}
-	if len(text) > maxConfigSize {
+	text, err := regular.ReadIn(dir, name, maxConfigSize)
+	if errors.Is(err, regular.ErrTooLarge) {
 		return nil, &ConfigError{File: filepath.Join(dir, name), Problem: fmt.Sprintf("larger than %d bytes", maxConfigSize)}
+	} else if err != nil && !errors.Is(err, regular.ErrNotRegular) { // which names the file
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
-	return text, nil
+	return text, err
 }
 
 // open finds and checks every tensor, then makes them resident unless they are streamed.

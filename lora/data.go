@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora/internal/chat"
@@ -98,7 +99,7 @@ const maxSide = 16 << 20
 
 // readSmall reads a file of a folder; nil without an error where there is none.
 func readSmall(root *os.Root, name string) ([]byte, error) {
-	f, err := root.Open(name)
+	f, err := regular.In(root, name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -77,7 +77,7 @@ func foldJob(ctx context.Context, base *adapter.Checkpoint, dir string, o FoldOp
 	h := sha256.New()
 	fmt.Fprintf(h, "fold 1\n%s\n%v %d\n", weights, o.Safe, o.MaxShardSize)
 	for _, name := range []string{peft.ConfigName, peft.WeightsName} {
-		f, err := os.Open(filepath.Join(dir, name))
+		f, err := regular.Open(filepath.Join(dir, name))
 		if err != nil {
 			return "", err
 		}

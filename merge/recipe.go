@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/strict"
@@ -33,7 +33,7 @@ func Read(path string) (Recipe, error) {
 
 // readText reads a recipe file of any kind.
 func readText(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

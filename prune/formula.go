@@ -3,10 +3,9 @@ package prune
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
@@ -76,14 +75,11 @@ func usesWeight(e *gp.Expr) bool {
 const maxTree = 1 << 20
 
 func treeFile(path string) (Metric, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Metric{}, fmt.Errorf("metric: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTree+1))
-	if err == nil && len(text) > maxTree {
+	text, err := regular.ReadFile(path, maxTree)
+	if errors.Is(err, regular.ErrTooLarge) {
 		err = gp.ErrTooLarge
+	} else if err != nil {
+		return Metric{}, fmt.Errorf("metric: %w", err)
 	}
 	var e *gp.Expr
 	if err == nil {

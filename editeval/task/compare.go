@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // The ways in which two runs cannot be compared.
@@ -104,7 +104,7 @@ const maxResults = 256 << 20
 
 func readRun(dir string) (*finished, error) {
 	f := &finished{dir: dir}
-	text, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	text, err := regular.ReadFile(filepath.Join(dir, "results.json"), maxResults)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: there is no results.json", dir, ErrNoRun)
 	}
@@ -136,7 +136,7 @@ type samples struct {
 // samples reads the samples of a task.
 func (f *finished) samples(task string) (*samples, error) {
 	path := filepath.Join(f.dir, "samples_"+task+".jsonl")
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w (HINT: run eval with --log-samples)", path, ErrNoSamples)
 	}

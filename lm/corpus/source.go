@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // format is what a file holds.
@@ -38,7 +40,7 @@ type source struct {
 
 // openSource opens a file and finds out what it holds.
 func openSource(path string) (*source, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

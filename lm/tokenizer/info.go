@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // info is what the files beside tokenizer.json say about it.
@@ -44,9 +45,12 @@ func (t *Tokenizer) readInfo(dir string) error {
 			AddEOS *bool       `json:"add_eos_token"`
 		}
 		path := filepath.Join(dir, name)
-		data, err := os.ReadFile(path)
+		data, err := regular.ReadFile(path, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if errors.Is(err, regular.ErrNotRegular) {
+			return err
 		}
 		if err == nil {
 			err = json.Unmarshal(data, &c)

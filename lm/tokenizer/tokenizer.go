@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
@@ -54,7 +55,7 @@ func Load(path string) (*Tokenizer, error) {
 	} else if st.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}

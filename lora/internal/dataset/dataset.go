@@ -10,10 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -88,7 +88,7 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 
 // open calls f with the contents of a file, unpacked.
 func open(path string, f func(in io.Reader) error) error {
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/floats"
@@ -274,7 +274,7 @@ func bytesOf(x []int32) []byte {
 
 // readSmall reads a file that must not be large.
 func readSmall(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

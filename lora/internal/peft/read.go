@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -65,7 +66,7 @@ func readConfig(dir string) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.Open(ConfigName)
+	f, err := regular.In(root, ConfigName)
 	if err != nil {
 		return nil, missing(dir, ConfigName, err)
 	}

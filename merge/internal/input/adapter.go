@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -71,7 +71,7 @@ func openAdapter(dir string, model *safetensors.Dir) (*adapter, error) {
 
 func (a *adapter) readConfig() error {
 	path := filepath.Join(a.dir, configName)
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}

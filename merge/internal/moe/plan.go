@@ -3,12 +3,12 @@ package moe
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
@@ -126,12 +126,15 @@ func (m *Mixture) Close() error {
 	return errors.Join(errs...)
 }
 
+// maxConfig bounds what is read of a configuration.
+const maxConfig = 4 << 20
+
 // configs reads the configurations of all models, the base's first.
 func (m *Mixture) configs() ([]*arch.Config, error) {
 	var out []*arch.Config
 	for i, dir := range m.dirs {
 		path := filepath.Join(dir, "config.json")
-		text, err := os.ReadFile(path)
+		text, err := regular.ReadFile(path, maxConfig)
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
@@ -147,7 +148,7 @@ func (f *Folder) tidy() error {
 
 // Job reads which job made a finished folder.
 func Job(dir string) (string, bool) {
-	file, err := os.Open(filepath.Join(dir, ManifestName))
+	file, err := regular.Open(filepath.Join(dir, ManifestName))
 	if err != nil {
 		return "", false
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
 )
 
@@ -73,7 +74,7 @@ func readFile(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.Open(name)
+	f, err := regular.In(root, name)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,13 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/regular"
 
 	"github.com/modelcompress/compress/safetensors"
 )
+
+// maxConfig bounds what is read of a configuration.
+const maxConfig = 4 << 20
 
 // readConfig reads the config.json of a folder with its keys in order; nil for a single file or a folder without one.
 func readConfig(path string) ([]ordered.Member, error) {
@@ -20,7 +24,7 @@ func readConfig(path string) ([]ordered.Member, error) {
 		return nil, err
 	}
 	file := filepath.Join(path, "config.json")
-	data, err := os.ReadFile(file)
+	data, err := regular.ReadFile(file, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -33,7 +34,7 @@ func Search(j *shell.Job, path string, o SearchOptions) (any, error) {
 	if st, err := os.Stat(path); err == nil && st.Size() > recipeLimit {
 		return nil, shell.Usagef("%s: longer than %d bytes, which no recipe is", path, recipeLimit)
 	}
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path, recipeLimit)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -29,13 +30,16 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 	return p
 }
 
+// maxReport bounds what is read of a report.
+const maxReport = 256 << 20
+
 // Read reads one report: a JSON file, or the report.json of a folder.
 func Read(path string) (*Run, error) {
 	file := path
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		file = filepath.Join(path, "report.json")
 	}
-	data, err := os.ReadFile(file)
+	data, err := regular.ReadFile(file, maxReport)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -80,7 +81,7 @@ func metricOf(name string) (prune.Metric, error) {
 // misread makes what is wrong with a formula or a file of settings a wrong use, unless a file cannot be read.
 func misread(err error) error {
 	var unread *fs.PathError
-	if err == nil || errors.As(err, &unread) {
+	if err == nil || errors.As(err, &unread) || errors.Is(err, regular.ErrNotRegular) {
 		return err
 	}
 	return shell.Usage(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -68,7 +69,7 @@ func readPlan(file string) (*Plan, []byte, error) {
 	if st.Size() > maxPlan {
 		return nil, nil, fmt.Errorf("%s: %w: %d bytes", file, ErrPlan, st.Size())
 	}
-	text, err := os.ReadFile(file)
+	text, err := regular.ReadFile(file, maxPlan)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,7 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Fingerprint is the SHA-256 of the parts' JSON, in hex: equal for equal parts, in every run. It panics for values that JSON
@@ -23,7 +24,7 @@ func Fingerprint(parts ...any) string {
 
 // FileHash is the SHA-256 of a file's content, in hex, for fingerprints that must not depend on names.
 func FileHash(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package texts
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,14 +22,35 @@ type Source struct {
 	IDs        bool // the texts are token ids: a line of a .jsonl file may be an array
 }
 
-// Each calls do for every text; errors name file and line.
-func (o Source) Each(do func(string) error) error {
+// Each calls do for every text; errors name file and line. A pipe that gives nothing does not outlast ctx.
+func (o Source) Each(ctx context.Context, do func(string) error) error {
 	if o.File == "" {
 		if !utf8.ValidString(o.Text) {
 			return errors.New("--text: not valid UTF-8")
 		}
 		return do(o.Text)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	lines, failed := make(chan string), make(chan error, 1)
+	go func() { failed <- o.read(ctx, lines) }()
+	for n := 1; ; n++ {
+		var line string
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-failed:
+			return err
+		case line = <-lines:
+		}
+		if err := o.text(line, do); err != nil {
+			return fmt.Errorf("%s: line %d: %w", o.File, n, err)
+		}
+	}
+}
+
+// read sends the lines of the file. To open a pipe, and to read from it, can take any time.
+func (o Source) read(ctx context.Context, lines chan<- string) error {
 	in := os.Stdin
 	if o.File != "-" {
 		f, err := os.Open(o.File)
@@ -39,7 +61,7 @@ func (o Source) Each(do func(string) error) error {
 		in = f
 	}
 	r := bufio.NewReaderSize(in, 1<<20)
-	for n := 1; ; n++ {
+	for {
 		line, err := r.ReadString('\n')
 		if err == io.EOF && line == "" {
 			return nil
@@ -47,19 +69,25 @@ func (o Source) Each(do func(string) error) error {
 		if err != nil && err != io.EOF {
 			return err
 		}
-		text := strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
-		if strings.HasSuffix(o.File, ".jsonl") {
-			text, err = jsonText(text, o.IDs)
-		} else if err = nil; !utf8.ValidString(text) {
-			err = errors.New("not valid UTF-8")
-		}
-		if err == nil {
-			err = do(text)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: line %d: %w", o.File, n, err)
+		select {
+		case lines <- strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
+}
+
+// text takes the text of a line and calls do for it.
+func (o Source) text(text string, do func(string) error) (err error) {
+	if strings.HasSuffix(o.File, ".jsonl") {
+		text, err = jsonText(text, o.IDs)
+	} else if !utf8.ValidString(text) {
+		err = errors.New("not valid UTF-8")
+	}
+	if err != nil {
+		return err
+	}
+	return do(text)
 }
 
 // jsonText reads a JSON string, an object with "text", or (for --decode) an array of ids.

@@ -34,7 +34,7 @@ func Tokenize(j *shell.Job, path string, o TokenizeOptions) (any, error) {
 	}
 	out := bufio.NewWriter(j.Out())
 	ids, decoded := tokenLines{}, textLines{}
-	err = Source{Text: o.Text, File: o.File, IDs: o.Decode}.Each(func(text string) error {
+	err = Source{Text: o.Text, File: o.File, IDs: o.Decode}.Each(j.Ctx, func(text string) error {
 		if err := j.Ctx.Err(); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -302,7 +303,7 @@ func (r *run) end() {
 
 // small reads a text file of limited size.
 func small(path string, most int64) (string, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", err
 	}

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -24,7 +24,7 @@ var ErrOverrides = errors.New("bad file of overrides")
 // ReadOverrides reads a YAML list of [prune.Override]: keys match, roles and blocks choose matrices, and dense, sparsity or pattern
 // says what becomes of them. Unknown keys are errors; errors name line and column where they can, and wrap ErrOverrides.
 func ReadOverrides(path string) ([]prune.Override, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("overrides: %w", err)
 	}

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/modelcompress/compress/editeval/task/internal/parquet"
 	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // The ways in which a data file can be wrong.
@@ -116,7 +116,7 @@ func (s Source) read(file string) ([]*value.Dict, error) {
 		}
 		return rows, nil
 	}
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +338,7 @@ func readText(file string, r io.Reader) ([]*value.Dict, error) {
 
 // addLabels reads values that belong to records.
 func addLabels(file string, docs []*value.Dict) error {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return err
 	}

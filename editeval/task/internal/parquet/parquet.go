@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // The ways in which a file can fail to be read.
@@ -32,7 +32,7 @@ var magic = []byte("PAR1")
 
 // Read reads all records of a file.
 func Read(file string) ([]*value.Dict, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, err
 	}
