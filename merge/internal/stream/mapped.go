@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,8 @@ type Mapped struct {
 	dtype   safetensors.DType
 	round   safetensors.DType // elements are first rounded to this type; 0: not
 	release func()
+	// populated tells which windows were mapped; later passes find them so.
+	populated []atomic.Bool
 }
 
 // NewMapped makes a source of a tensor's bytes. Elements are rounded to the type round before anything else if that is
@@ -32,15 +35,19 @@ func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped
 	if round == d || round == safetensors.F32 || round == safetensors.F64 {
 		round = 0
 	}
-	return &Mapped{data, d, round, release}, nil
+	m := &Mapped{data: data, dtype: d, round: round, release: release}
+	if release != nil {
+		m.populated = make([]atomic.Bool, len(data)/window+1)
+	}
+	return m, nil
 }
 
 // Read implements [Source].
 func (m *Mapped) Read(dst []float32, off int64) error {
 	size := int64(m.dtype.Bits() / 8)
 	first, end := off*size, (off+int64(len(dst)))*size
-	if first == 0 || first/window != end/window {
-		m.advise(end, (end/window+1)*window, populate)
+	if next := end / window; (first == 0 || first/window != next) && next < int64(len(m.populated)) && !m.populated[next].Swap(true) {
+		m.advise(end, (next+1)*window, populate)
 	}
 	widen(dst, m.data[first:end], m.dtype)
 	Round(dst, m.round)
