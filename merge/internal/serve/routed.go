@@ -233,9 +233,15 @@ func (c *changed) restore(data, dense []byte) {
 		copy(data, dense)
 		return
 	}
-	w := c.width
-	for _, i := range c.at {
-		copy(data[w*int(i):w*int(i)+w], dense[w*int(i):])
+	switch c.width {
+	case 2:
+		for _, i := range c.at {
+			*(*[2]byte)(data[2*int(i):]) = *(*[2]byte)(dense[2*int(i):])
+		}
+	case 4:
+		for _, i := range c.at {
+			*(*[4]byte)(data[4*int(i):]) = *(*[4]byte)(dense[4*int(i):])
+		}
 	}
 }
 

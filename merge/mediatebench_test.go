@@ -1,0 +1,87 @@
+package merge
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+)
+
+// BenchmarkConflict measures the conflict between models m1 and m2 of the folder that COMPRESS_MERGE_BENCH names, or between the
+// project's tiny experts.
+func BenchmarkConflict(b *testing.B) {
+	text := mediateRecipe("{}", trio...)
+	if dir := os.Getenv("COMPRESS_MERGE_BENCH"); dir != "" {
+		text = "merge_method: mediate\nbase_model: " + dir + "/base\nmodels: [{model: " + dir + "/m1}, {model: " + dir + "/m2}]\n"
+	}
+	for b.Loop() {
+		report, err := Conflict(b.Context(), parse(b, text), ConflictOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(report.BytesIn)
+	}
+}
+
+// BenchmarkSwitch changes between two experts of the folder that COMPRESS_MEDIATED names, or of the project's tiny ones, with a warm
+// cache; the bytes are those that the experts have stored. BenchmarkSwitch/request is a pass over 256 tokens, and
+// BenchmarkSwitch/route the decision about them, for comparison.
+func BenchmarkSwitch(b *testing.B) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	dir := os.Getenv("COMPRESS_MEDIATED")
+	if dir == "" {
+		dir, _ = mediated(b, strings.ReplaceAll(routedRecipe("keep: 0.1"), "FEATURES", "embed_mean"), Options{Device: dev})
+	}
+	e, err := OpenExperts(b.Context(), dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	m, err := lm.Load(b.Context(), dir, dev, lm.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	r, err := e.Attach(m, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	two := [2][]float64{make([]float64, len(e.Names())), make([]float64, len(e.Names()))}
+	two[0][0], two[1][1] = 1, 1
+	ids := make([]int32, 256)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	b.Run("switch", func(b *testing.B) {
+		v, err := e.Verify(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(v.Experts[0].Bytes + v.Experts[1].Bytes)
+		for i := 0; b.Loop(); i++ {
+			if err := r.Use(two[i%2]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("request", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := m.Forward(b.Context(), [][]int32{ids}, lm.ForwardOptions{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("route", func(b *testing.B) {
+		if err := r.Undo(); err != nil || !e.HasRouter() {
+			b.Skip("no router")
+		}
+		for b.Loop() {
+			if _, _, err := r.Route(b.Context(), ids, Policy{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
