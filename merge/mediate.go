@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,14 +24,7 @@ import (
 
 // Mediation is what a report says about a merge by mediate, which averages groups of tensors where the models agree and keeps
 // experts where they conflict.
-type Mediation struct {
-	Groups      int      `json:"groups"`
-	Routed      []string `json:"routed"` // groups
-	Experts     []string `json:"experts"`
-	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
-	// RouterAccuracy is that on held-out prompts; nil without a router.
-	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
-}
+type Mediation = experts.Summary
 
 // mediation is a merge by mediate on its way.
 type mediation struct {
@@ -386,7 +378,7 @@ func (m *mediation) run(ctx context.Context, out *output.Folder, report *Report,
 	if err := os.MkdirAll(side, 0o777); err != nil {
 		return err
 	}
-	if err := m.writeManifest(side); err != nil { // the decisions come before the weights
+	if err := m.manifest.Write(side); err != nil { // the decisions come before the weights
 		return err
 	}
 	groups, err := m.groups(out.Done)
@@ -448,7 +440,7 @@ func (m *mediation) finish(ctx context.Context, dir string, report *Report) erro
 		return fmt.Errorf("experts take %d bytes, the budget is %d: %w", m.expertBytes(), b, ErrMemory)
 	}
 	m.manifest.Complete = true
-	return m.writeManifest(side)
+	return m.manifest.Write(side)
 }
 
 // expertBytes is the size of the experts' files.
@@ -459,14 +451,6 @@ func (m *mediation) expertBytes() (sum int64) {
 		}
 	}
 	return sum
-}
-
-func (m *mediation) writeManifest(side string) error {
-	text, err := m.manifest.Text()
-	if err != nil {
-		return err
-	}
-	return output.WriteFile(filepath.Join(side, experts.ManifestName), text)
 }
 
 // hashAll notes what was read and written.
@@ -481,25 +465,11 @@ func (m *mediation) hashAll(ctx context.Context, dir, side string) error {
 			return err
 		}
 	}
-	m.manifest.Files, m.manifest.Weights = nil, nil
-	for _, x := range []struct {
-		dir  string
-		list *[]experts.File
-	}{{side, &m.manifest.Files}, {dir, &m.manifest.Weights}} {
-		files, err := filepath.Glob(filepath.Join(x.dir, "*.safetensors"))
-		if err != nil {
-			return err
-		}
-		slices.Sort(files)
-		for _, path := range files {
-			f, err := serve.Hash(ctx, path)
-			if err != nil {
-				return err
-			}
-			*x.list = append(*x.list, f)
-		}
+	if m.manifest.Files, err = serve.HashFolder(ctx, side); err != nil {
+		return err
 	}
-	return nil
+	m.manifest.Weights, err = serve.HashFolder(ctx, dir)
+	return err
 }
 
 // sourceOf lists the files of a model.
@@ -515,6 +485,3 @@ func (m *mediation) sourceOf(ctx context.Context, model int) (experts.Source, er
 	}
 	return s, nil
 }
-
-// fileOf is the file of an expert, whatever its name holds.
-func fileOf(name string) string { return "expert-" + url.PathEscape(name) + ".safetensors" }

@@ -184,7 +184,7 @@ func TestMediateDoesNotDependOnTheOrder(t *testing.T) {
 		t.Errorf("dense: %v differ", d)
 	}
 	for _, name := range trio {
-		x, y := filepath.Join(a, experts.Folder, fileOf(name)), filepath.Join(b, experts.Folder, fileOf(name))
+		x, y := filepath.Join(a, experts.Folder, experts.FileOf(name)), filepath.Join(b, experts.Folder, experts.FileOf(name))
 		if d := differing(tensorsOf(t, x), tensorsOf(t, y)); len(d) > 0 {
 			t.Errorf("%s: %v differ", name, d)
 		}
@@ -378,7 +378,7 @@ func TestMediateBadInput(t *testing.T) {
 	if err := os.WriteFile(manifest, text, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	flip(t, filepath.Join(dir, experts.Folder, fileOf("sums")))
+	flip(t, filepath.Join(dir, experts.Folder, experts.FileOf("sums")))
 	if _, err := e.Verify(t.Context()); !errors.Is(err, ErrHash) {
 		t.Errorf("%v", err)
 	}

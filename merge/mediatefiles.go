@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/merge/internal/experts"
@@ -47,15 +46,15 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 			break
 		}
 		if files[k], err = m.create(side, k); err != nil {
-			return errors.Join(err, abort(files))
+			return errors.Join(err, experts.Abort(files))
 		}
 	}
 	for i, g := range write {
 		it := g.Items[0]
-		write[i].Program = m.keep.Write(it.Tensor, m.parts[i], m.keys(it.Tensor), files)
+		write[i].Program = m.keep.Write(it.Tensor, m.parts[i], experts.Keys(it.Tensor.Name, m.names, m.o.Seed), files)
 	}
 	if _, err := stream.Inspect(ctx, write, m.streaming()); err != nil {
-		return errors.Join(err, abort(files))
+		return errors.Join(err, experts.Abort(files))
 	}
 	m.describe()
 	for _, f := range files {
@@ -63,21 +62,10 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 			continue
 		}
 		if err := f.Finish(); err != nil {
-			return errors.Join(err, abort(files))
+			return errors.Join(err, experts.Abort(files))
 		}
 	}
 	return nil
-}
-
-// abort removes unfinished files.
-func abort(files []*safetensors.Writer) error {
-	var errs []error
-	for _, f := range files {
-		if f != nil {
-			errs = append(errs, f.Abort())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // create lays out the file of a member.
@@ -86,7 +74,7 @@ func (m *mediation) create(side string, member int) (*safetensors.Writer, error)
 	for i := range parts {
 		parts[i] = m.parts[i][member]
 	}
-	return experts.Create(filepath.Join(side, fileOf(m.names[member])), parts, map[string]string{"expert": m.names[member], "job": m.manifest.Job})
+	return experts.Create(filepath.Join(side, experts.FileOf(m.names[member])), parts, map[string]string{"expert": m.names[member], "job": m.manifest.Job})
 }
 
 // describe puts the parts into the manifest.
@@ -95,7 +83,7 @@ func (m *mediation) describe() {
 	for k, name := range m.names {
 		e := experts.Member{Name: name, Tensors: map[string]experts.Part{}}
 		if len(m.parts) > 0 {
-			e.File = fileOf(name)
+			e.File = experts.FileOf(name)
 		}
 		for _, parts := range m.parts {
 			e.Tensors[parts[k].Tensor] = *parts[k]
@@ -132,18 +120,5 @@ func (m *mediation) expertItem(i int, dense *safetensors.Dir) (*stream.Item, []*
 	}
 	it.Base, err = stream.NewMapped(data, t.DType, 0, func() { _ = dense.Release(t.Name) }) // a failing release costs memory alone
 	it.Models = append(it.Models, "the dense model")
-	return it, m.keys(tensor), err
-}
-
-// keys are tensors for the random choices of each member, which depend on its name and on nothing of the others.
-func (m *mediation) keys(t *method.Tensor) []*method.Tensor {
-	list := make([]*method.Tensor, len(m.names))
-	for k, name := range m.names {
-		h := fnv.New64a()
-		h.Write([]byte(t.Name))
-		h.Write([]byte{0})
-		h.Write([]byte(name))
-		list[k] = &method.Tensor{Name: t.Name, Inputs: []method.Input{{Name: name}}, Seed: [2]uint64{m.o.Seed, h.Sum64()}}
-	}
-	return list
+	return it, experts.Keys(t.Name, m.names, m.o.Seed), err
 }

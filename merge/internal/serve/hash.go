@@ -36,3 +36,23 @@ func (c contextReader) Read(p []byte) (int, error) {
 	}
 	return c.r.Read(p)
 }
+
+// HashFolder lists the .safetensors files of a folder by name.
+func HashFolder(ctx context.Context, dir string) ([]experts.File, error) {
+	entries, err := os.ReadDir(dir) // in the order of names
+	if err != nil {
+		return nil, err
+	}
+	var list []experts.File
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".safetensors" {
+			continue
+		}
+		f, err := Hash(ctx, filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, f)
+	}
+	return list, nil
+}

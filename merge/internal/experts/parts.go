@@ -1,0 +1,59 @@
+package experts
+
+import (
+	"errors"
+	"hash/fnv"
+	"net/url"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Summary is what a report says about a merge by mediate, which averages groups of tensors where the models agree and keeps
+// experts where they conflict.
+type Summary struct {
+	Groups      int      `json:"groups"`
+	Routed      []string `json:"routed"` // groups
+	Experts     []string `json:"experts"`
+	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
+	// RouterAccuracy is that on held-out prompts; nil without a router.
+	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
+}
+
+// FileOf is the file of an expert, whatever its name holds.
+func FileOf(name string) string { return "expert-" + url.PathEscape(name) + ".safetensors" }
+
+// Abort removes unfinished files.
+func Abort(files []*safetensors.Writer) error {
+	var errs []error
+	for _, f := range files {
+		if f != nil {
+			errs = append(errs, f.Abort())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Keys are tensors for the random choices of each member, which depend on its name and on nothing of the others.
+func Keys(tensor string, names []string, seed uint64) []*method.Tensor {
+	list := make([]*method.Tensor, len(names))
+	for k, name := range names {
+		h := fnv.New64a()
+		h.Write([]byte(tensor))
+		h.Write([]byte{0})
+		h.Write([]byte(name))
+		list[k] = &method.Tensor{Name: tensor, Inputs: []method.Input{{Name: name}}, Seed: [2]uint64{seed, h.Sum64()}}
+	}
+	return list
+}
+
+// Write writes the manifest into the mediator folder.
+func (m *Manifest) Write(side string) error {
+	text, err := m.Text()
+	if err != nil {
+		return err
+	}
+	return output.WriteFile(filepath.Join(side, ManifestName), text)
+}
