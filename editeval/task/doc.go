@@ -19,6 +19,9 @@
 //   - acc_norm divides by characters, acc_bytes by bytes of the choice without the delimiter.
 //   - A likelihood that is not a finite number is never the best, and counted; the harness would take it for the best one.
 //   - fewshot_indices has no effect, as in the harness; the audit names it.
+//   - The standard error of a group is the pooled one where its tasks are weighted by size, and sqrt(Σ se²)/k of its k tasks where they
+//     are not (weight_by_size: false), which 0.4.13 does and versions before it did not.
+//   - A group written inside of another one is called outer::inner, and so is a task that is defined there alone.
 //   - Likelihoods are natural logarithms, computed in F32 with sums in F64.
 //
 // # Cost

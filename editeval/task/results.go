@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/editeval/task/internal/value"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -101,7 +102,7 @@ func (r *Results) add(t *one, o *Options) {
 	t.audit.finish(t)
 	r.Audits[name] = &t.audit
 	r.TaskHashes[name] = hash(t.hashes.String())
-	r.Configs[name], r.Versions[name] = configOf(t), versionOf(t.Task.Version)
+	r.Configs[name], r.Versions[name] = configOf(t), versionOf(t.Task)
 	r.NShot[name] = t.Shots
 	r.NSamples[name] = Count{t.Total, len(t.docs)}
 	alias := t.Task.Alias
@@ -147,12 +148,16 @@ func number(v float64) any {
 	return v
 }
 
-// versionOf is a task's version as the harness writes it.
-func versionOf(s string) any {
-	if s == "" {
-		return notAvailable
+// versionOf is a task's version as the harness writes it: as the definition has it, "Yaml" where it has none.
+func versionOf(t *taskfile.Task) any {
+	if m, ok := t.Raw.Get("metadata"); ok {
+		if d, ok := m.(*value.Dict); ok {
+			if v, ok := d.Get("version"); ok {
+				return v
+			}
+		}
 	}
-	return s
+	return "Yaml"
 }
 
 // configOf is the definition as written, with what the run has changed.
@@ -176,8 +181,13 @@ func (r *Results) finish(s *Suite, took time.Duration) {
 		g := s.lib.Groups[name]
 		tasks, _, _ := s.lib.Members(name)
 		r.GroupSubtasks[name] = g.Members
-		r.Versions[name] = versionOf(g.Version)
+		if r.Versions[name] = notAvailable; g.Version != "" {
+			r.Versions[name] = g.Version
+		}
 		r.group(g, tasks)
+	}
+	for _, name := range s.groups {
+		r.shots(name)
 	}
 	if len(r.Groups) == 0 {
 		r.Groups = nil
@@ -191,10 +201,9 @@ func (r *Results) group(g *taskfile.Group, tasks []string) {
 		alias = g.Name
 	}
 	row := map[string]any{"name": g.Name, "alias": alias}
-	total, shots, better := 0, map[int]bool{}, map[string]*bool{}
+	total, better := 0, map[string]*bool{}
 	for _, t := range tasks {
 		total += r.NSamples[t].Effective
-		shots[r.NShot[t]] = true
 		for m, b := range r.HigherIsBetter[t] {
 			if before, ok := better[m]; ok && before != nil && *before != *b {
 				b = nil
@@ -213,10 +222,23 @@ func (r *Results) group(g *taskfile.Group, tasks []string) {
 		row["sample_count"] = counts
 		r.Groups[g.Name] = row
 	}
-	if r.Results[g.Name] = row; len(shots) == 1 {
-		r.NShot[g.Name] = r.NShot[tasks[0]]
+	r.Results[g.Name], r.HigherIsBetter[g.Name] = row, better
+}
+
+// shots gives a group the number of examples of its direct members, where they agree; groups inside that have none yet do not count, as
+// in the harness.
+func (r *Results) shots(group string) {
+	known := map[int]bool{}
+	for _, m := range r.GroupSubtasks[group] {
+		if n, ok := r.NShot[m]; ok {
+			known[n] = true
+		}
 	}
-	r.HigherIsBetter[g.Name] = better
+	if len(known) == 1 {
+		for n := range known {
+			r.NShot[group] = n
+		}
+	}
 }
 
 // combine adds a metric to a group's row, where all its tasks have it.
@@ -241,7 +263,9 @@ func (r *Results) combine(row map[string]any, counts map[string]int, a taskfile.
 	}
 	row[key], row[errKey] = metric.Combined(values, sizes, a.WeightBySize), notAvailable
 	if len(errs) == len(values) {
-		row[errKey] = metric.Pooled(errs, sizes)
+		if row[errKey] = metric.Unweighted(errs); a.WeightBySize {
+			row[errKey] = metric.Pooled(errs, sizes)
+		}
 	}
 	counts[key] = n
 }

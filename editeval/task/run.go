@@ -264,14 +264,11 @@ func (r *run) encode(ctx context.Context, t *one) error {
 	})
 }
 
-// defaultTokens is how many tokens are generated where a task does not say.
-const defaultTokens = 256
-
 func (r *run) encodePrompt(t *one, doc *document) error {
 	g := t.Task.Generation
 	n := g.MaxTokens
 	if n == 0 {
-		n = defaultTokens
+		n = taskfile.DefaultTokens
 	}
 	ids, before, err := r.enc.Prompt(doc.Requests[0].Context, r.eng.Limit-n)
 	if err != nil {

@@ -78,8 +78,7 @@ func arguments(t *one, d *document) *value.Dict {
 			args.Set("arg_0", q.Continuation)
 		case taskfile.GenerateUntil:
 			args.Set("arg_0", q.Context)
-			kwargs, _ := t.Task.Raw.Get("generation_kwargs")
-			args.Set("arg_1", kwargs)
+			args.Set("arg_1", t.Task.Generation.Kwargs)
 		default:
 			args.Set("arg_0", q.Context)
 			args.Set("arg_1", q.Continuation)

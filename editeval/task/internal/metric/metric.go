@@ -271,6 +271,16 @@ func (a Aggregation) resample(items []Item, rnd *canon.Random, results []float64
 	}
 }
 
+// Unweighted is the standard error of the plain mean of the figures of several tasks, from theirs: sqrt(Σ se²)/k, as their errors are
+// independent.
+func Unweighted(stderrs []float64) float64 {
+	sum := 0.0
+	for _, se := range stderrs {
+		sum += se * se
+	}
+	return math.Sqrt(sum) / float64(len(stderrs))
+}
+
 // Pooled is the standard error of the mean over all documents of several tasks, from theirs.
 func Pooled(stderrs []float64, sizes []int) float64 {
 	sum, n := 0.0, 0

@@ -402,10 +402,11 @@ func join(a, b, delimiter string) string {
 // contexts makes the requests of a document whose choices are contexts.
 func (p *Prompter) contexts(d *Document, before string, gold any) error {
 	d.Gold = gold
-	rest, ok := d.Target.(string)
-	if !ok {
-		return fmt.Errorf("%w: doc_to_target gives a %s, want text", ErrDocument, value.Kind(d.Target))
+	switch d.Target.(type) {
+	case nil, []any, *value.Dict:
+		return fmt.Errorf("%w: doc_to_text gives a number, so that choices are contexts; doc_to_target gives a %s, want text or a number", ErrDocument, value.Kind(d.Target))
 	}
+	rest := value.Str(d.Target)
 	for _, c := range d.Choices {
 		ctx, err := p.turn(c, d.Doc, "")
 		if err != nil {

@@ -113,6 +113,9 @@ func (s *Scorer) likelihoodFilter() error {
 	s.name = Unnamed
 	for i, f := range s.task.Filters {
 		for _, step := range f.Steps {
+			if err := filter.NewChain(f.Name).Add(step.Function, step.Args); errors.Is(err, filter.ErrUnknown) {
+				return err
+			}
 			if i > 0 || step.Function != "take_first" {
 				return fmt.Errorf("%w: filter %s to %s; it knows a single take_first", ErrMetric, step.Function, s.task.OutputType)
 			}

@@ -365,24 +365,41 @@ func (t *Task) fewshot(d *document, r *reader, faults *[]error) {
 	t.Fewshot = f
 }
 
+// DefaultTokens is how many tokens are generated where a task does not say.
+const DefaultTokens = 256
+
+// generation takes generation_kwargs; what they lack, and what counts where there are none, is the harness'.
 func (t *Task) generation(d *document, r *reader, faults *[]error) {
-	g := Generation{Until: []string{t.FewshotDelimiter}}
-	if dict, ok := r.get("generation_kwargs").(*value.Dict); ok {
-		k := d.reader(dict, faults)
-		if until := k.texts("until"); until != nil || dict.Len() == 0 {
-			g.Until = until
-		}
-		g.Sample, g.Temperature = k.bool("do_sample", false), k.number("temperature")
-		for _, key := range []string{"max_gen_toks", "max_new_tokens", "max_tokens"} {
-			if n := k.int(key, 1); n != nil {
-				g.MaxTokens = *n
+	kwargs := value.NewDict()
+	given, has := r.get("generation_kwargs").(*value.Dict)
+	if has {
+		for _, key := range given.Keys() {
+			v, _ := given.Get(key)
+			if f, ok := value.Number(v); ok && key == "temperature" {
+				v = f
 			}
+			kwargs.Set(key, v)
 		}
-		if g.Sample && g.Temperature > 0 {
-			k.fail("do_sample", ErrUnsupported, "sampled generation; only greedy generation is reproducible")
-		}
-		k.end()
+		d.lines[kwargs] = d.lines[given]
+	} else {
+		kwargs.Set("temperature", 0.0)
+		kwargs.Set("do_sample", false)
+		kwargs.Set("max_gen_toks", int64(DefaultTokens))
 	}
+	if _, ok := kwargs.Get("until"); !ok {
+		kwargs.Set("until", []any{t.FewshotDelimiter})
+	}
+	k := d.reader(kwargs, faults)
+	g := Generation{Kwargs: kwargs, Until: k.texts("until"), Sample: k.bool("do_sample", false), Temperature: k.number("temperature")}
+	for _, key := range []string{"max_gen_toks", "max_new_tokens", "max_tokens"} {
+		if n := k.int(key, 1); n != nil {
+			g.MaxTokens = *n
+		}
+	}
+	if g.Sample && g.Temperature > 0 {
+		k.fail("do_sample", ErrUnsupported, "sampled generation; only greedy generation is reproducible")
+	}
+	k.end()
 	t.Generation = g
 }
 
@@ -438,7 +455,8 @@ var defaultMetrics = map[string][]Metric{
 }
 
 // group decodes a group; inline gives the tasks and groups that are written inside of it.
-func (d *document) group(root *value.Dict) (g *Group, inline []*value.Dict, err error) {
+func (d *document) group(root *value.Dict) (g *Group, inline map[int]*value.Dict, err error) {
+	inline = map[int]*value.Dict{}
 	var faults []error
 	r := d.reader(root, &faults)
 	g = &Group{Name: r.text("group", ""), Alias: r.text("group_alias", ""), Path: d.path, Version: d.version(r)}
@@ -462,7 +480,8 @@ func (d *document) group(root *value.Dict) (g *Group, inline []*value.Dict, err 
 				r.fail("task", ErrMissing, "name of a task inside group %q", g.Name)
 				continue
 			}
-			g.Members, inline = append(g.Members, s), append(inline, m)
+			inline[len(g.Members)] = m
+			g.Members = append(g.Members, s)
 		default:
 			r.fail("task", ErrValue, "group %q holds a %s, want names", g.Name, kindOf(m))
 		}

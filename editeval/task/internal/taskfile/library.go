@@ -15,6 +15,7 @@ import (
 const (
 	maxIncludes = 8
 	maxFiles    = 20_000 // of a folder
+	nearest     = 3      // names that a message suggests
 )
 
 // Library is a set of definitions.
@@ -28,8 +29,10 @@ type Library struct {
 
 // inline is a task or group that is written inside of a group.
 type inline struct {
-	doc  *document
-	dict *value.Dict
+	doc   *document
+	dict  *value.Dict
+	group *Group
+	at    int // among the members of the group
 }
 
 // NewLibrary makes an empty library.
@@ -90,8 +93,8 @@ func (l *Library) addGroup(doc *document, root *value.Dict) error {
 		return fmt.Errorf("%s: %q is a task in %s: %w", g.Path, g.Name, other.Path, ErrDuplicate)
 	}
 	l.Groups[g.Name] = g
-	for _, dict := range inside {
-		l.inline = append(l.inline, inline{doc, dict})
+	for _, at := range slices.Sorted(maps.Keys(inside)) {
+		l.inline = append(l.inline, inline{doc, inside[at], g, at})
 	}
 	return nil
 }
@@ -102,7 +105,8 @@ func (l *Library) Resolve() error {
 	for len(l.inline) > 0 {
 		next := l.inline[0]
 		l.inline = l.inline[1:]
-		if _, ok := next.dict.Get("group"); ok {
+		if name, ok := next.dict.Get("group"); ok {
+			next.rename("group", value.Str(name))
 			if err := l.addGroup(next.doc, next.dict); err != nil {
 				return err
 			}
@@ -116,12 +120,24 @@ func (l *Library) Resolve() error {
 			for _, tag := range base.Tags {
 				l.Tags[tag] = slices.DeleteFunc(l.Tags[tag], func(s string) bool { return s == base.Name })
 			}
+		} else {
+			next.rename("task", value.Str(name))
+			doc.root = next.dict
 		}
 		if err := l.addTask(doc); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// rename puts the name of the group before that of what is defined inside of it, as the harness does.
+func (i *inline) rename(key, name string) {
+	over := value.NewDict()
+	i.group.Members[i.at] = i.group.Name + "::" + name
+	over.Set(key, i.group.Members[i.at])
+	i.doc.lines[over] = map[string]int{key: i.doc.lines[i.dict][key]}
+	i.dict = merge(i.doc, i.dict, over)
 }
 
 // Fill adds the definitions of another library that this one lacks.
@@ -160,7 +176,19 @@ func (l *Library) Find(name string) ([]string, error) {
 	if l.Tasks[name] != nil || l.Groups[name] != nil || len(l.Tags[name]) > 0 {
 		return []string{name}, nil
 	}
-	return nil, fmt.Errorf("%w: %q (HINT: %s; compress eval tasks list shows all)", ErrUnknownTask, name, hint(name, l.Names()))
+	return nil, l.unknown(name)
+}
+
+// unknown says that a name has no definition, and which names look most like it.
+func (l *Library) unknown(name string) error {
+	near := l.Names()
+	slices.SortStableFunc(near, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	near = near[:min(len(near), nearest)]
+	near = slices.DeleteFunc(near, func(s string) bool { return distance(name, s) > max(len(name)/2, 3) })
+	if len(near) == 0 {
+		return fmt.Errorf("%w: %q (HINT: compress eval tasks list shows all)", ErrUnknownTask, name)
+	}
+	return fmt.Errorf("%w: %q (HINT: did you mean %s? compress eval tasks list shows all)", ErrUnknownTask, name, strings.Join(near, ", "))
 }
 
 // Names lists tasks, groups and tags.
@@ -186,12 +214,12 @@ func (l *Library) members(name string, above []string) (tasks, groups []string, 
 	if g := l.Groups[name]; g != nil {
 		groups, inside = append(groups, name), g.Members
 	} else if len(inside) == 0 {
-		return nil, nil, fmt.Errorf("%w: %q", ErrUnknownTask, name)
+		return nil, nil, l.unknown(name)
 	}
 	for _, m := range inside {
 		t, g, err := l.members(m, append(above, name))
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", name, err)
+			return nil, nil, fmt.Errorf("member of group or tag %s: %w", name, err)
 		}
 		tasks, groups = append(tasks, t...), append(groups, g...)
 	}

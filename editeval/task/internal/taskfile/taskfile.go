@@ -86,8 +86,9 @@ type Fewshot struct {
 
 // Generation says how texts are continued.
 type Generation struct {
+	Kwargs      *value.Dict // generation_kwargs with what counts where they say nothing
 	Until       []string
-	MaxTokens   int // 0: 256
+	MaxTokens   int // 0: DefaultTokens
 	Temperature float64
 	Sample      bool
 }

@@ -16,6 +16,9 @@ func ParseJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	v, err := readJSON(d, 0)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, fmt.Errorf("unclosed object, list or text: %w", io.ErrUnexpectedEOF)
+	}
 	if err != nil {
 		return nil, err
 	}
