@@ -104,7 +104,7 @@ func (a Allocation) validate(o Options) error {
 	case !owl && (a.M != 0 || a.Lambda != 0):
 		return bad("m and lambda belong to %s and %s", OWL, OWLMixed)
 	case owl && (!(a.M >= 0 && a.Lambda >= 0) || math.IsInf(a.M, 0)):
-		return bad("m %g and lambda %g; want them above 0", a.M, a.Lambda)
+		return bad("m %g, lambda %g; want them above 0", a.M, a.Lambda)
 	case a.Name == OWL && a.Lambda > 0.5:
 		return bad("lambda %g; want up to 0.5", a.Lambda)
 	case a.Name != OWLMixed && a.Special:

@@ -319,3 +319,21 @@ func TestConstantScores(t *testing.T) {
 		}
 	}
 }
+
+// A matrix of zeros has nothing to rank: it counts as pruned, and a note says so, whatever the method.
+func TestEmptyMatricesAreCounted(t *testing.T) {
+	dir := llama(2).write(t, filepath.Join(t.TempDir(), "m"), func(name string, v []float32) {
+		if name == "model.layers.1.self_attn.q_proj.weight" {
+			clear(v)
+		}
+	})
+	for _, metric := range []Metric{Magnitude(), Wanda(), SparseGPT()} {
+		r, err := Model(ctx, load(t, dir, 2, lm.Options{}), windows(3, 9, 61), Options{Metric: metric, Sparsity: .5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "all weights of 1 matrices were 0 before") {
+			t.Errorf("%s: notes %q", metric.Name, r.Notes)
+		}
+	}
+}

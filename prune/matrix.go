@@ -64,7 +64,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 		return Tensor{}, err
 	}
 	defer release()
-	zero := w.ops.CountZero(own) == own.Len()
+	c.t.Empty = w.ops.CountZero(own) == own.Len()
 	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.Update.needs())
 	order, err := w.chooseInto(ctx, l, c, stats)
 	if err == nil {
@@ -80,7 +80,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 		return Tensor{}, err
 	}
 	t, err := w.describe(l, own, c.t, order)
-	if err == nil && t.Kept == 0 && !zero && t.Dead < l.In {
+	if err == nil && t.Kept == 0 && !t.Empty && t.Dead < l.In {
 		err = w.fail(l.Name, fmt.Errorf("%w: all %d weights went, at a sparsity of %g", ErrMask, t.Zeros, c.plan.sparsity))
 	}
 	return t, err

@@ -10,8 +10,8 @@ import (
 )
 
 // Override treats some matrices differently from the rest, after the allocation and without changing what the others
-// lose. A matrix follows the first override that fits it in all of Match, Roles and Blocks; one that fits no matrix of the
-// model is an error.
+// lose. A matrix follows the first override that fits it in all of Match, Roles and Blocks; one that is left without a
+// matrix is an error.
 type Override struct {
 	Match  string   `json:"match,omitempty" yaml:"match"`   // regular expression somewhere in the tensor's name; empty: any
 	Roles  []string `json:"roles,omitempty" yaml:"roles"`   // such as q, k, v, o, gate, up, down; empty: any
@@ -72,19 +72,21 @@ func (v Override) fits(l lm.Linear, blocks int, match *regexp.Regexp) bool {
 func (w *walk) applyOverrides() error {
 	for i, v := range w.o.Overrides {
 		match := regexp.MustCompile(v.Match)
-		found := false
+		found, used := false, false
 		for b := range w.m.Blocks() {
 			for _, l := range w.m.Linears(b) {
 				if v.fits(l, w.m.Blocks(), match) {
 					found = true
 					if _, taken := w.overrides[l.Name]; !taken {
-						w.overrides[l.Name] = v
+						w.overrides[l.Name], used = v, true
 					}
 				}
 			}
 		}
 		if !found {
 			return fmt.Errorf("override %d: %w: it fits no matrix of the model", i+1, ErrOptions)
+		} else if !used {
+			return fmt.Errorf("override %d: %w: those before it fit all its matrices", i+1, ErrOptions)
 		}
 	}
 	return nil

@@ -70,6 +70,7 @@ type Tensor struct {
 	BadGroups int64   `json:"bad_groups"`            // N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
 	Short     int     `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
 	Unrouted  bool    `json:"unrouted,omitempty"`
+	Empty     bool    `json:"empty,omitempty"` // all its weights were 0 before
 
 	Alpha   float64         `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
 	Damping *linalg.Damping `json:"damping,omitempty"` // of the Hessian
@@ -139,11 +140,14 @@ func (r *Report) add(t Tensor) {
 func (r *Report) close() {
 	type sum struct{ zeros, weights int64 }
 	blocks := make([]sum, len(r.Blocks))
-	structured, bad := 0, int64(0)
+	structured, empty, bad := 0, 0, int64(0)
 	for _, t := range r.Tensors {
 		blocks[t.Block].zeros += t.Zeros
 		blocks[t.Block].weights += t.Zeros + t.Kept
 		bad += t.BadGroups
+		if t.Empty {
+			empty++
+		}
 		if t.Pattern.Structured() && !t.Dense {
 			structured++
 		}
@@ -159,6 +163,9 @@ func (r *Report) close() {
 	}
 	if n := r.Total.Short; n > 0 {
 		r.note("the inputs of %d matrices are not a multiple of their pattern's length: the short last group of a neuron loses as many, or all it has", n)
+	}
+	if empty > 0 {
+		r.note("all weights of %d matrices were 0 before; there is nothing to rank, and they count as pruned", empty)
 	}
 	if r.Total.Dead > 0 {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)

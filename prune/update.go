@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,7 +102,7 @@ func (u Update) needs() Stats {
 
 func (u Update) validate() error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: update %s: %s", ErrOptions, u.Name, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: update %s: %s", ErrOptions, cmp.Or(u.Name, NoUpdate), fmt.Sprintf(format, args...))
 	}
 	switch {
 	case u.Name != "" && !slices.Contains(updates, u.Name):

@@ -14,7 +14,7 @@ import (
 const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/text/calib.txt --samples 32 \
     --seqlen 256 --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
-compress prune MODEL --method 'expr:W * sqrt(X) / Wr2' --sparsity 0.6 --allocation owl --calib FILE --out DIR
+compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 --calib FILE --ppl FILE --out DIR`
 
@@ -26,7 +26,9 @@ func pruneCmd(a *shell.App) *cobra.Command {
 		Long: "Zeroes weights of every matrix of every block, in the checkpoint's own layout, names and types. magnitude needs no data and " +
 			"no more than 1 GiB of memory; the other methods run calibration text through the model, one block in memory at a time, gblm " +
 			"and pruner-zero backwards too. expr:FORMULA ranks by a formula of your own: W is |weight|, X the mean square of an input, " +
-			"G the gradient, Xm, Xv, H, Hi, Wr1, Wr2, Wc1 and Wc2 statistics; + - * /, sqrt, log, mms and other functions; tree:FILE.json " +
+			"G the gradient, Xm, Xv, H, Hi, Wr1, Wr2, Wc1 and Wc2 statistics; + - *, sqrt, log, mms and other functions; a / b is the " +
+			"published code's, a by the Frobenius norm of b, while pdiv(a, b) divides element by element, and rnorm and cnorm by sums of " +
+			"rows and columns. A matrix without gradients is ranked by |weight|, one of zeros loses nothing more; both are counted. tree:FILE.json " +
 			"reads a tree of Pruner-Zero's form. Any method goes with any pattern, group, allocation and update. N:M prunes N " +
 			"of every M inputs. An interrupted run is continued by the same command with --resume, to the same bytes.",
 		Example: pruneExample,

@@ -245,7 +245,10 @@ func (f *Folder) checkTarget() error {
 		return err
 	}
 	entries, err := os.ReadDir(f.dir)
+	link, linkErr := os.Lstat(f.dir)
 	switch {
+	case errors.Is(err, os.ErrNotExist) && linkErr == nil && link.Mode()&os.ModeSymlink != 0:
+		return fmt.Errorf("%s: %w as a link to nothing; choose another name", f.dir, ErrExists)
 	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case err != nil:

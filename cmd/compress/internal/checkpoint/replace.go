@@ -115,9 +115,28 @@ func sameContent(a, b string) bool {
 	return bytes.Equal(data[0], data[1])
 }
 
-// Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, and does not hold it.
-// The error wraps ErrInPlace.
+// within tells whether out is somewhere below the folder of a model.
+func within(source, out string) bool {
+	model, err := os.Stat(source)
+	at, absErr := filepath.Abs(out)
+	if err != nil || absErr != nil || !model.IsDir() {
+		return false
+	}
+	for at != filepath.Dir(at) {
+		at = filepath.Dir(at)
+		if st, err := os.Stat(at); err == nil && os.SameFile(st, model) {
+			return true
+		}
+	}
+	return false
+}
+
+// Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, does not hold it, and is not
+// in it. The error wraps ErrInPlace or ErrTarget.
 func Apart(source, out string) error {
+	if within(source, out) {
+		return fmt.Errorf("--out %s: %w: it is in the folder of the model %s (HINT: choose another --out)", out, ErrTarget, source)
+	}
 	target, err := os.Stat(out)
 	if err != nil {
 		return nil // not there, or Vacant says what is wrong with it

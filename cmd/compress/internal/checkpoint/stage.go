@@ -91,6 +91,8 @@ func lockDir(dir string) (*os.File, error) {
 // is not nil, has nothing against. The errors wrap ErrExists or ErrTarget.
 func Vacant(path string, allow func(dir string) error) error {
 	switch entries, err := os.ReadDir(path); {
+	case errors.Is(err, fs.ErrNotExist) && isLink(path):
+		return fmt.Errorf("--out %s: %w: there is a link to nothing (HINT: choose another --out)", path, ErrTarget)
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case errors.Is(err, unix.ENOTDIR):
@@ -104,6 +106,11 @@ func Vacant(path string, allow func(dir string) error) error {
 		return fmt.Errorf("--out %s: %w", path, err)
 	}
 	return nil
+}
+
+func isLink(path string) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode()&fs.ModeSymlink != 0
 }
 
 // Commit gives the folder its final name, if that is still free or may be replaced.

@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/prune"
@@ -57,12 +58,47 @@ func parse(text []byte) (list []prune.Override, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, doc := range file.Docs {
+		if doc.Body != nil {
+			ast.Walk(&quoted{&err}, doc.Body)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	if at := second(file); at > 0 {
 		return nil, fmt.Errorf("line %d begins another document (---); want one list", at)
 	}
 	err = yaml.UnmarshalWithOptions(text, &list, yaml.Strict())
 	return list, err
 }
+
+// quoted finds text in the place of numbers, which the decoder would take for them.
+type quoted struct{ err *error }
+
+// Visit looks at one node.
+func (q *quoted) Visit(n ast.Node) ast.Visitor {
+	pair, ok := n.(*ast.MappingValueNode)
+	if !ok {
+		return q
+	}
+	key := pair.Key.String()
+	if key != "blocks" && key != "sparsity" && key != "dense" {
+		return q
+	}
+	values := []ast.Node{pair.Value}
+	if list, ok := pair.Value.(*ast.SequenceNode); ok {
+		values = list.Values
+	}
+	for _, v := range values {
+		if text, ok := v.(*ast.StringNode); ok && *q.err == nil && (text.Token.Type == token.SingleQuoteType || text.Token.Type == token.DoubleQuoteType) {
+			*q.err = fmt.Errorf("line %d: %s: found the text %.40q; want %s", text.GetToken().Position.Line, key, text.Value, wanted[key])
+		}
+	}
+	return q
+}
+
+var wanted = map[string]string{"blocks": "whole numbers", "sparsity": "a number", "dense": "true or false"}
 
 // second is the line where a second document begins, 0 if there is none. Comments before the first are no document.
 func second(file *ast.File) int {
