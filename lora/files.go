@@ -47,7 +47,7 @@ type FoldReport struct {
 
 // Fold writes the checkpoint in the folder model with an adapter of any kind folded into its weights to the folder out. The weights keep their
 // element types; one block of rows is in memory at a time, beside the adapter. An interrupted run is continued with Resume, to the same
-// bytes. The errors wrap this package's, those of package safetensors and of [lm.OpenFolder].
+// bytes. An adapter that says it was trained on other weights is refused (ErrOtherBase) unless that is allowed. The errors wrap this package's, those of package safetensors and of [lm.OpenFolder].
 func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldReport, error) {
 	base, err := adapter.OpenCheckpoint(model)
 	if err != nil {
@@ -58,7 +58,18 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	if err != nil {
 		return nil, err
 	}
-	if o.Job, err = foldJob(ctx, base, dir, o); err != nil {
+	weights, err := lm.Fingerprint(ctx, base.Dir, base.Source)
+	if err != nil {
+		return nil, err
+	}
+	remark := otherBase(&a.Config, weights)
+	if err := refuseOther(remark, o.AllowOtherBase); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if remark != "" {
+		notes = append(notes, remark)
+	}
+	if o.Job, err = foldJob(weights, dir, o); err != nil {
 		return nil, err
 	}
 	r, err := fold.Run(ctx, base, a, out, o)
@@ -69,11 +80,7 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 }
 
 // foldJob identifies the work of folding by all that the output depends on.
-func foldJob(ctx context.Context, base *adapter.Checkpoint, dir string, o FoldOptions) (string, error) {
-	weights, err := lm.Fingerprint(ctx, base.Dir, base.Source)
-	if err != nil {
-		return "", err
-	}
+func foldJob(weights, dir string, o FoldOptions) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "fold 1\n%s\n%v %d\n", weights, o.Safe, o.MaxShardSize)
 	for _, name := range []string{peft.ConfigName, peft.WeightsName} {

@@ -342,11 +342,11 @@ func TestExportCut(t *testing.T) {
 			t.Errorf("%s keeps %v", m.Path, m.Energy)
 		}
 	}
-	x, err := Inspect(wide, base)
+	x, err := Inspect(t.Context(), wide, base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := Inspect(cut, base)
+	y, err := Inspect(t.Context(), cut, base)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package lora
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -75,7 +76,7 @@ type ShardReport struct {
 
 // Inspect looks at the adapter in a folder, and with a model's folder also at whether everything fits it. The errors wrap this
 // package's or those of package safetensors.
-func Inspect(dir, model string) (*Inspection, error) {
+func Inspect(ctx context.Context, dir, model string) (*Inspection, error) {
 	base, err := openBase(model)
 	if err != nil {
 		return nil, err
@@ -86,6 +87,13 @@ func Inspect(dir, model string) (*Inspection, error) {
 		return nil, err
 	}
 	c := &a.Config
+	remark, err := onStored(ctx, c, base)
+	if err != nil {
+		return nil, err
+	}
+	if remark != "" {
+		notes = append(notes, remark)
+	}
 	r := &Inspection{
 		Adapter: dir, Kind: string(c.Kind), Base: c.Base, Checked: model, RSLoRA: c.RSLoRA, DoRA: c.DoRA, Bias: string(c.Biases),
 		Targets: targetValue(c.Targets), Trained: a.Count(), Notes: notes, Modules: []ModuleReport{},

@@ -76,10 +76,12 @@ type Options struct {
 	SaveEvery int    `json:"save_every"` // steps between two states; default 50
 	Resume    bool   `json:"-"`          // go on from the state in StateDir, if there is one
 
-	Init *Adapter        `json:"-"` // start from this adapter, with its kind and sizes
-	Each func(Step)      `json:"-"` // after every step
-	Note func(e Eval)    `json:"-"` // after every evaluation
-	Plan func(r RunPlan) `json:"-"` // before the first step
+	Init *Adapter `json:"-"` // start from this adapter, with its kind and sizes
+	// AllowOtherBase takes an Init that was trained on other weights.
+	AllowOtherBase bool            `json:"allow_other_base,omitempty"`
+	Each           func(Step)      `json:"-"` // after every step
+	Note           func(e Eval)    `json:"-"` // after every evaluation
+	Plan           func(r RunPlan) `json:"-"` // before the first step
 }
 
 // Pattern gives a rank or an alpha to the modules whose path ends in what the regular expression Key matches.

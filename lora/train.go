@@ -51,7 +51,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	inner, err := o.begin(m)
+	inner, err := o.begin(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +131,16 @@ func Count(m *lm.Model, o Options) (int64, error) {
 }
 
 // begin makes the adapter that training starts with.
-func (o Options) begin(m *lm.Model) (*adapter.Adapter, error) {
+func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, error) {
 	if o.Init != nil {
-		return o.Init.inner, nil
+		remark, err := o.Init.OtherBase(ctx, m)
+		if err == nil {
+			err = refuseOther(remark, o.AllowOtherBase)
+		}
+		if c := &o.Init.inner.Config; err == nil && remark != "" {
+			c.Base, c.BaseHash = filepath.Clean(m.Path()), ""
+		}
+		return o.Init.inner, err
 	}
 	base, err := forms.Of(m)
 	if err != nil {

@@ -46,6 +46,7 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&config, "config", "", "YAML file with the same settings as these flags, without the dashes")
 	f.StringVar(&o.Start, "init", "", "folder of an adapter to start from, with its kind and sizes")
+	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false, "with --init: take an adapter that was trained on other weights, if its shapes fit")
 	f.StringVar(&o.Held, "eval", "", "file to evaluate on")
 	f.StringVar(&o.Template, "chat-template", "", "file with a chat template, instead of that of the tokenizer's configuration")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "longest sequence, in tokens")

@@ -15,14 +15,16 @@ import (
 
 // Options of [Run].
 type Options struct {
-	Overwrite    bool   // replace a checkpoint that is there
-	Resume       bool   // continue an interrupted run of the same work
-	Safe         bool   // round the delta to the base's element type before it is added
-	MaxShardSize int64  // bytes per file; 0: files as in the base
-	Threads      int    // 0: all processors
-	Job          string // fingerprint of base, adapter and options
-	Block        int    // elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns depend on it, by rounding
-	Batch        int64  // bytes that may have to be written again after a crash; 0: 64 MiB
+	Overwrite    bool  // replace a checkpoint that is there
+	Resume       bool  // continue an interrupted run of the same work
+	Safe         bool  // round the delta to the base's element type before it is added
+	MaxShardSize int64 // bytes per file; 0: files as in the base
+	Threads      int   // 0: all processors
+	// AllowOtherBase takes an adapter that was trained on other weights; Run leaves the comparison to its caller.
+	AllowOtherBase bool
+	Job            string // fingerprint of base, adapter and options
+	Block          int    // elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns depend on it, by rounding
+	Batch          int64  // bytes that may have to be written again after a crash; 0: 64 MiB
 	// Progress is told how many bytes of the output are there; nil: nobody wants to know.
 	Progress func(name string, done, total int64)
 }

@@ -57,6 +57,7 @@ func notes(j *shell.Job, list []string) {
 type FoldOptions struct {
 	Adapter, Out, Shard     string
 	Safe, Overwrite, Resume bool
+	OtherBase               bool // take an adapter that was trained on other weights
 }
 
 // Fold writes a model with an adapter in its weights.
@@ -80,7 +81,7 @@ func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
 	}
 	bar := j.Bars()
 	r, err := lora.Fold(j.Ctx, model, o.Adapter, o.Out, lora.FoldOptions{
-		Overwrite: o.Overwrite, Resume: o.Resume, Safe: o.Safe, MaxShardSize: limit, Threads: threads, Progress: bar.Show,
+		Overwrite: o.Overwrite, Resume: o.Resume, Safe: o.Safe, AllowOtherBase: o.OtherBase, MaxShardSize: limit, Threads: threads, Progress: bar.Show,
 	})
 	bar.End()
 	if err != nil {
@@ -259,7 +260,7 @@ func names(text string) []string {
 
 // Inspect shows what an adapter's folder holds.
 func Inspect(j *shell.Job, dir, model string) (any, error) {
-	r, err := lora.Inspect(dir, model)
+	r, err := lora.Inspect(j.Ctx, dir, model)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func Perplexity(j *shell.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer m.Close()
-	if _, _, err := adapted.Attach(m, o.Adapter); err != nil {
+	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
 		return nil, err
 	}
 	o.Cut.Convention = corpus.Mode(o.Convention)

@@ -70,7 +70,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if err := inVocabulary(m, o.IDs, "labels", labels, lm.IgnoreLabel); err != nil {
 		return nil, err
 	}
-	a, undo, err := adapted.Attach(m, o.Adapter)
+	a, undo, err := adapted.Attach(j, m, o.Adapter)
 	if err != nil {
 		return nil, err
 	}

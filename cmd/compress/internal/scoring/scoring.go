@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -21,7 +22,6 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
-	"github.com/modelcompress/compress/lora"
 )
 
 // Options are the flags of the verb.
@@ -196,7 +196,7 @@ func load(j *shell.Job, path string, o Options) (*subject, error) {
 		s.identity, err = identity(j, m, o)
 	}
 	if err == nil {
-		err = attach(m, o.Adapter)
+		_, _, err = adapted.Attach(j, m, o.Adapter)
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -238,19 +238,6 @@ func identity(j *shell.Job, m *lm.Model, o Options) (string, error) {
 		}
 	}
 	return shell.Fingerprint(parts...), nil
-}
-
-// attach applies an adapter, if there is one.
-func attach(m *lm.Model, dir string) error {
-	if dir == "" {
-		return nil
-	}
-	a, err := lora.Open(dir, m)
-	if err != nil {
-		return err
-	}
-	_, err = a.Attach(m)
-	return err
 }
 
 // sample writes a line to the samples of a task.

@@ -55,7 +55,7 @@ func Usage(err error) error {
 var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
 	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions, gp.ErrGrammar,
-	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract,
+	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract, lora.ErrOtherBase,
 	edit.ErrMethod, edit.ErrOptions,
 	merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe, merge.ErrJournal,
 }

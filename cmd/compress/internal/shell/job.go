@@ -36,6 +36,7 @@ type Job struct {
 	device  string
 	threads int
 	report  string
+	remarks []string
 }
 
 // run does the work of a verb and what comes before and after it.
@@ -117,7 +118,7 @@ type Raw interface {
 }
 
 // Record is a result as one flat JSON object, with the facts about the run (command, args, version, seed, started, seconds,
-// peak_memory_bytes, device, fallbacks) added where the result has no such key: what --report writes, and what belongs into
+// peak_memory_bytes, device, fallbacks, remarks) added where the result has no such key: what --report writes, and what belongs into
 // a report.json beside an output.
 func (j *Job) Record(result any) ([]byte, error) {
 	all := map[string]any{
@@ -129,6 +130,9 @@ func (j *Job) Record(result any) ([]byte, error) {
 		if f := device.Fallbacks(j.dev); len(f) > 0 {
 			all["fallbacks"] = f
 		}
+	}
+	if len(j.remarks) > 0 {
+		all["remarks"] = j.remarks
 	}
 	data, err := json.Marshal(result)
 	if err != nil {
@@ -158,6 +162,12 @@ func (j *Job) Note(format string, args ...any) {
 	if !j.Quiet {
 		fmt.Fprintf(j.app.stderr, format+"\n", args...)
 	}
+}
+
+// Remark is a Note that also stands in the report, under "remarks": what a reader of the result must know.
+func (j *Job) Remark(format string, args ...any) {
+	j.Note(format, args...)
+	j.remarks = append(j.remarks, fmt.Sprintf(format, args...))
 }
 
 // Out is where results for people go: nowhere with --json.

@@ -69,7 +69,7 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 	if err := checkpoint.FitTokenizer(path, tok, m.Config()); err != nil {
 		return nil, err
 	}
-	if _, _, err := adapted.Attach(m, o.Adapter); err != nil {
+	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
 		return nil, err
 	}
 	prompt, err := tok.Encode(o.Prompt, tokenizer.EncodeOptions{})
