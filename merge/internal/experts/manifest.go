@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 )
 
@@ -100,7 +100,7 @@ const manifestMax = 64 << 20
 // ReadManifest reads and checks the manifest of a mediated folder.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, Folder, ManifestName)
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
