@@ -53,6 +53,7 @@ func root(a *shell.App) *cobra.Command {
 		convertCmd(a),
 		mergeCmd(a),
 		conflictCmd(a),
+		expertsCmd(a),
 		loraCmd(a),
 		demoCmd(a),
 		benchCmd(a),
