@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -245,13 +244,4 @@ func (w *work) job() (string, error) {
 		"format": 1, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o, "files": files,
 	})
 	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// modelWords are the plan's models as a recipe writes them.
-func modelWords(p *recipe.Plan) []string {
-	words := make([]string, len(p.Models))
-	for i, m := range p.Models {
-		words[i] = strings.TrimSpace(m.String())
-	}
-	return words
 }

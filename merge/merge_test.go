@@ -261,12 +261,13 @@ func TestRefused(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"zero weights": {"merge_method: linear\nmodels: [{model: " + narrow + ", parameters: {weight: 1}}, {model: " + nano + "sums, parameters: {weight: -1}}]", Options{}, nil, "weights sum to zero"},
+		"zero weights": {"merge_method: linear\nmodels: [{model: " + narrow + ", parameters: {weight: 1}}, {model: " + nano + "sums, parameters: {weight: -1}}]", Options{}, ErrRecipe, "recipe.yaml:2:"},
 		"memory":       {nanoRecipe, Options{Memory: 1 << 16}, ErrMemory, "needs"},
-		"method":       {"merge_method: tides\nmodels: [{model: " + narrow + "}]", Options{}, nil, "tides"},
+		"method":       {"merge_method: tides\nmodels: [{model: " + narrow + "}]", Options{}, ErrRecipe, "recipe.yaml:1:15: unknown merge_method"},
+		"ranges":       {"merge_method: passthrough\nslices:\n- sources: [{model: " + narrow + ", layer_range: [0, 9]}]\n- sources: [{model: " + narrow + ", layer_range: [3, 2]}]\n", Options{}, ErrRecipe, "it has 4\nrecipe.yaml:4:"},
 		"option":       {nanoRecipe, Options{DType: "float8", Workers: -1, MaxShard: -1}, ErrOption, "float8"},
 		"no model":     {"merge_method: linear\nmodels: [{model: ./nothing-here, parameters: {weight: 1}}]", Options{}, nil, "nothing-here"},
-		"epsilon":      {strings.Replace(strings.Replace(nanoRecipe, "dare_ties", "della", 1), "density: 0.5", "density: 0.5, epsilon: 0.6", 1), Options{}, nil, "epsilon"},
+		"epsilon":      {strings.Replace(strings.Replace(nanoRecipe, "dare_ties", "della", 1), "density: 0.5", "density: 0.5, epsilon: 0.6", 1), Options{}, ErrRecipe, "epsilon is 0.6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/card"
 	"github.com/modelcompress/compress/merge/internal/moe"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -244,7 +245,7 @@ func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error)
 func mixtureCard(r *MixtureReport) []byte {
 	text := "---\nbase_model:\n"
 	for _, m := range r.Models {
-		text += "- " + quoted(m) + "\n"
+		text += "- " + card.Quoted(m) + "\n"
 	}
 	text += "library_name: transformers\ntags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n"
 	text += fmt.Sprintf("A mixture of %d experts (%s, gates: %s), made with compress of:\n\n", r.Experts, r.Kind, r.Gate)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/strict"
@@ -48,14 +49,32 @@ func readText(path string) ([]byte, error) {
 // Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path, which also names the
 // recipe in messages.
 func Parse(path string, text []byte) (Recipe, error) {
-	docs, err := recipe.Parse(path, text)
-	if err == nil {
-		docs, err = recipe.Order(docs)
-	}
+	docs, err := recipe.Parse(path, text, method.Specs()...)
 	if err != nil {
+		return Recipe{}, faulty(recipe.Ranges(docs, err, Recipe{path: path}.layers()))
+	}
+	if docs, err = recipe.Order(docs); err != nil {
 		return Recipe{}, faulty(err)
 	}
 	return Recipe{path: path, text: text, docs: docs}, nil
+}
+
+// layers counts the layers of models, each once, as 0 if it cannot be opened.
+func (r Recipe) layers() func(recipe.Ref) int {
+	counted := map[recipe.Source]int{{}: 0}
+	return func(ref recipe.Ref) int {
+		if n, known := counted[ref.Model]; known {
+			return n
+		}
+		counted[ref.Model] = 0
+		if dir, err := recipe.Locate(ref.Model, r.places(nil)); err == nil {
+			if m, err := input.Open(ref.String(), dir, ""); err == nil {
+				counted[ref.Model] = recipe.Layers(m.Infos())
+				_ = m.Close() // it was only read
+			}
+		}
+		return counted[ref.Model]
+	}
 }
 
 // faultyRecipe is a *strict.Problems that is an ErrRecipe too, and says nothing more.

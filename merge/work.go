@@ -172,10 +172,22 @@ func (w *work) group(groups []stream.Group, items []*stream.Item) ([]stream.Grou
 	}
 	p, err := w.method.New(tensors)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.recipe.path, err)
+		return nil, w.placed(err)
 	}
 	w.warnings = append(w.warnings, p.Warnings...)
 	return append(groups, stream.Group{Items: items, Program: p}), nil
+}
+
+// placed gives an error about parameters its place in the recipe.
+func (w *work) placed(err error) error {
+	var p *method.ParameterError
+	switch {
+	case errors.As(err, &p):
+		return faulty(w.plan.Blame(err, p.Name, p.Value))
+	case errors.Is(err, method.ErrZeroWeight):
+		return faulty(w.plan.Blame(err, "weight", 0))
+	}
+	return fmt.Errorf("%s: %w", w.recipe.path, err)
 }
 
 // item makes the engine's view of a tensor. plain tells that it is copied, as bytes if Raw is set.

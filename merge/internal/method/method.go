@@ -171,9 +171,24 @@ func sum(list []float64) (s float64) {
 	return s
 }
 
+// ParameterError is a value of a parameter that its method cannot work with. It wraps ErrParameter.
+type ParameterError struct {
+	Tensor, Name string
+	Value        float64
+	Want         string
+}
+
+// Error names the tensor, the parameter and what it must be.
+func (e *ParameterError) Error() string {
+	return fmt.Sprintf("tensor %q: %s is %g; it must be %s: %v", e.Tensor, e.Name, e.Value, e.Want, ErrParameter)
+}
+
+// Unwrap gives ErrParameter.
+func (e *ParameterError) Unwrap() error { return ErrParameter }
+
 // outOfRange is the error of a parameter's value.
 func outOfRange(t *Tensor, name string, v float64, want string) error {
-	return fmt.Errorf("tensor %q: %s is %g; it must be %s: %w", t.Name, name, v, want, ErrParameter)
+	return &ParameterError{Tensor: t.Name, Name: name, Value: v, Want: want}
 }
 
 // Key is the key of the random numbers of one input, for the elements whose index shares its upper bits.

@@ -362,7 +362,7 @@ recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3, not "deepsee
 		},
 		"missing": {
 			"base_model: base\ngate_mode: random\nexperts: [{source_model: sums}, {source_model: nowhere}]\n",
-			"model not found: nowhere (tried nowhere, " + filepath.Join(nano, "nowhere") + ", and the hub's cache; nothing is downloaded)",
+			"model not found: nowhere (tried " + filepath.Join(nano, "nowhere") + " and the hub's cache; nothing is downloaded)",
 		},
 	} {
 		config, err := Parse("recipe.yaml", []byte(c.text))

@@ -3,6 +3,7 @@ package recipe
 import (
 	"slices"
 
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
@@ -106,9 +107,65 @@ func (x *resolver) checkCount(s *run, n, low, high int, what string) {
 func (x *resolver) checkLayers(s *run) {
 	for _, in := range s.inputs {
 		if have := x.layers(in.model); in.first+s.length > have {
-			x.r.Add(in.at, strict.ErrValue, "layers [%d, %d) of %s: it has %d", in.first, in.first+s.length, x.plan.Models[in.model], have)
+			x.r.Add(in.at, strict.ErrValue, "%s", tooDeep(in.first, in.first+s.length, x.plan.Models[in.model], have))
 		}
 	}
+}
+
+// checkWidths notes slices whose first model has layers of other shapes than that of the first slice: no configuration
+// describes both. Tensors whose shape differs between the layers of one model are left out.
+func (x *resolver) checkWidths(m *module) {
+	for i := range m.runs {
+		a, b := m.runs[0].inputs[0], m.runs[i].inputs[0]
+		if a.model == b.model {
+			continue
+		}
+		first, other := x.plan.layouts[a.model].shapes(m.stack), x.plan.layouts[b.model].shapes(m.stack)
+		for _, e := range x.plan.layouts[b.model].tensors {
+			p, q := first[e.rest], other[e.rest]
+			if e.stack == m.stack && p != nil && q != nil && !slices.Equal(p, q) {
+				x.r.Add(b.at, strict.ErrValue, "models of different width: %s.*.%s has shape %v in %s and %v in %s", m.stack, e.rest, q, x.plan.Models[b.model], p, x.plan.Models[a.model])
+				break
+			}
+		}
+	}
+}
+
+// shapes gives the shapes of a stack's tensors by what stands behind the layer's number, nil where layers differ.
+func (l *layout) shapes(stack string) map[string][]int64 {
+	out := map[string][]int64{}
+	for _, e := range l.tensors {
+		if e.stack != stack || e.block < 0 {
+			continue
+		}
+		if old, seen := out[e.rest]; !seen {
+			out[e.rest] = e.info.Shape
+		} else if !slices.Equal(old, e.info.Shape) {
+			out[e.rest] = nil
+		}
+	}
+	return out
+}
+
+// warnHeads tells of heads that are lost, and of weights that leave nothing of the models.
+func (x *resolver) warnHeads() {
+	for i, l := range x.plan.layouts {
+		if l.has(arch.Head) && x.used(i) && !x.plan.writesHead() {
+			x.warn("the head of %s is left out: the model of the last layers has none of its own, so the output's token table is its head too", x.plan.Models[i])
+		}
+	}
+	p := x.method.param("weight")
+	if p == nil || p.Scope != PerModel || x.plan.Base < 0 {
+		return
+	}
+	for _, t := range x.plan.Tensors {
+		for _, s := range t.Sources {
+			if v, ok := s.Params["weight"]; ok && v.Number != 0 {
+				return
+			}
+		}
+	}
+	x.warn("all weights are 0: the output is the base %s", x.plan.Models[x.plan.Base])
 }
 
 // unusedModules warns of modules that a recipe with modules leaves out.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
@@ -56,8 +57,11 @@ func (p *Plan) editConfig(o, text *jsonobj.Object) error {
 		changed[p.key("vocab", "vocab_size")] = p.rows
 		p.editTokens(changed)
 	}
-	if p.writesHead() && p.layouts[p.Donor].tied {
-		changed["tie_word_embeddings"] = false
+	if key := p.key("tied", "tie_word_embeddings"); p.writesHead() && p.layouts[p.Donor].tied || p.losesHead() {
+		changed[key] = !p.writesHead()
+		if o != text && o.Has(key) {
+			o.Set(key, json.RawMessage(strconv.FormatBool(!p.writesHead())))
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(changed)) {
 		if err := text.Put(key, changed[key]); err != nil {
@@ -166,6 +170,13 @@ func (p *Plan) editTokens(changed map[string]any) {
 // writesHead tells whether the output has a head of its own.
 func (p *Plan) writesHead() bool {
 	return slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.Role == arch.Head })
+}
+
+// losesHead tells whether the configuration speaks of a head of its own that the output does not have, as after a last
+// slice of a model whose head is its token table: without a word of the tie, a reader would make one up.
+func (p *Plan) losesHead() bool {
+	known := slices.ContainsFunc(p.layouts, func(l *layout) bool { return l.tied || l.has(arch.Head) })
+	return known && !p.layouts[p.Donor].tied && !p.writesHead() && slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.Role == arch.Embed })
 }
 
 // typeNames are the names of types in config.json.

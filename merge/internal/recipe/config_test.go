@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/naming"
 )
 
 // outputConfig resolves a recipe and gives the output's configuration as values.
@@ -89,6 +90,26 @@ func TestOutputConfigUntiesAWrittenHead(t *testing.T) {
 	}
 }
 
+// TestOutputConfigTiesALostHead: without a head in the output its configuration must not ask for one.
+func TestOutputConfigTiesALostHead(t *testing.T) {
+	const untied = `{"model_type":"llama","num_hidden_layers":3,"tie_word_embeddings":false}`
+	for text, warned := range map[string]int{
+		"slices:\n- sources: [{model: m/a, layer_range: [0, 2]}]\n- sources: [{model: m/tied, layer_range: [2, 3]}]\n": 1,
+		"base_model: m/a\nslices: [{sources: [{model: m/tied, layer_range: [0, 3]}]}]\n":                               0,
+	} {
+		text = "merge_method: passthrough\n" + text
+		if got, _ := outputConfig(t, text, untied); got["tie_word_embeddings"] != true {
+			t.Errorf("%s\n%v", text, got)
+		}
+		if plan, err := resolveText(t, readGolden(t), text); err != nil || len(plan.Warnings) != warned {
+			t.Errorf("%s\n%v %q", text, err, plan.Warnings)
+		}
+	}
+	if got, _ := outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/a}]\n", untied); got["tie_word_embeddings"] != false {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestSetVocabulary(t *testing.T) {
 	plan, err := resolveText(t, readGolden(t), "merge_method: linear\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {weight: 1}\ntokenizer_source: union\n")
 	if err != nil {
@@ -130,7 +151,7 @@ func TestSheetOfAnAverage(t *testing.T) {
 	}
 	for _, x := range plan.Tensors {
 		v, want := sheet.At(&x), 3.0
-		if _, _, rest := layerOf(x.Name); len(rest) > 3 && rest[:3] == "mlp" {
+		if _, _, rest := naming.Layer(x.Name); len(rest) > 3 && rest[:3] == "mlp" {
 			want = float64(x.Block) / 2
 		}
 		if v.Number("weight") != want || v.Number("density") != 0.5 || v.Number("lambda") != 1 {

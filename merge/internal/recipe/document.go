@@ -1,10 +1,12 @@
 package recipe
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/merge/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -65,8 +67,9 @@ type Module struct {
 }
 
 // Parse reads a recipe file: its documents in the order of the file. The error is a *strict.Problems with every fault of
-// every document.
-func Parse(file string, text []byte) ([]*Document, error) {
+// every document, with a table of methods those of their parameters too. With an error the documents hold what could be
+// read, for Ranges alone.
+func Parse(file string, text []byte, methods ...Method) ([]*Document, error) {
 	src, err := strict.Parse(file, text)
 	if err != nil {
 		return nil, err
@@ -78,13 +81,60 @@ func Parse(file string, text []byte) ([]*Document, error) {
 	}
 	var out []*Document
 	for _, n := range src.Documents {
-		out = append(out, document(r, src, n))
+		d := document(r, src, n)
+		d.checkSettings(r, methods)
+		out = append(out, d)
 	}
 	names(r, out)
-	if err := r.Err(); err != nil {
-		return nil, err
+	return out, r.Err()
+}
+
+// checkSettings notes an unknown method, and settings that it does not have or of the wrong type.
+func (d *Document) checkSettings(r *strict.Reader, methods []Method) {
+	x := &resolver{r: r, methods: methods, plan: &Plan{Document: d}}
+	if len(methods) == 0 || d.Method == "" || !x.chooseMethod() || d.Method == Mediated {
+		return
 	}
-	return out, nil
+	check := func(params Parameters, models []Model, parts []Slice) {
+		x.settings(params, false)
+		for _, m := range models {
+			x.settings(m.Parameters, true)
+		}
+		for _, s := range parts {
+			x.settings(s.Parameters, false)
+			for _, in := range s.Sources {
+				x.settings(in.Parameters, true)
+			}
+		}
+	}
+	check(d.Parameters, d.Models, d.Slices)
+	for _, m := range d.Modules {
+		check(m.Parameters, m.Models, m.Slices)
+	}
+}
+
+// Ranges adds the layers that models do not have to the faults that Parse found, a *strict.Problems: layers counts those
+// of a model, 0 if it is not known.
+func Ranges(docs []*Document, faults error, layers func(Ref) int) error {
+	var p *strict.Problems
+	if !errors.As(faults, &p) {
+		return faults
+	}
+	for _, d := range docs {
+		for _, s := range d.Slices {
+			for _, in := range s.Sources {
+				if have := layers(in.Ref); in.End > have && have > 0 && in.First < in.End {
+					p.Add(in.Place, strict.ErrValue, tooDeep(in.First, in.End, in.Ref, have))
+				}
+			}
+		}
+	}
+	return p
+}
+
+// tooDeep is the fault of layers that a model does not have.
+func tooDeep(first, end int, r Ref, have int) string {
+	return fmt.Sprintf("layers [%d, %d) of %s: it has %d", first, end, r, have)
 }
 
 // IsMoE tells whether a file is a recipe for a mixture of experts: its first document has the key "experts".
@@ -225,9 +275,6 @@ func slicesOf(r *strict.Reader, n *strict.Node) []Slice {
 	return out
 }
 
-// maxLayers bounds layer numbers, far above any model.
-const maxLayers = 100_000
-
 // layerRange decodes a source of a slice.
 func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
 	out := LayerRange{Place: n.Place}
@@ -240,8 +287,8 @@ func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
 		if v.Kind == strict.List && len(bounds) != 2 {
 			r.Add(v.Place, strict.ErrValue, "layer_range must be [first, end], not %d numbers", len(bounds))
 		} else if len(bounds) == 2 {
-			out.First = r.Int(bounds[0], "the first layer", 0, maxLayers)
-			out.End = r.Int(bounds[1], "the end of the layers", 0, maxLayers)
+			out.First = r.Int(bounds[0], "the first layer", 0, naming.MaxLayers)
+			out.End = r.Int(bounds[1], "the end of the layers", 0, naming.MaxLayers)
 			if out.First >= out.End {
 				r.Add(v.Place, strict.ErrValue, "layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First, out.End)
 			}

@@ -2,11 +2,11 @@ package recipe
 
 import (
 	"encoding/json"
-	"strconv"
-	"strings"
+	"slices"
 
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
+	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -54,7 +54,7 @@ type entry struct {
 func newLayout(in *Input) *layout {
 	l := &layout{input: in, byName: map[string]*entry{}, layers: map[string]int{}, blocks: map[blockKey][]*entry{}}
 	l.readConfig()
-	index := templates(l.table)
+	index := naming.Templates(l.table)
 	for _, info := range in.Tensors {
 		if l.table != nil && l.table.IsBuffer(info.Name) {
 			l.ignored = append(l.ignored, info.Name)
@@ -75,6 +75,12 @@ func newLayout(in *Input) *layout {
 		l.layers[e.stack] = max(l.layers[e.stack], e.block+1)
 	}
 	return l
+}
+
+// Layers counts the layers that tensors' names tell of, in the first stack.
+func Layers(tensors []safetensors.Info) int {
+	x := &resolver{plan: &Plan{layouts: []*layout{newLayout(&Input{Tensors: tensors})}}}
+	return x.layers(0)
 }
 
 // readConfig finds the architecture's table.
@@ -111,18 +117,6 @@ func truth(o *jsonobj.Object, key arch.Key) bool {
 	return value
 }
 
-// templates indexes the name templates of a table.
-func templates(table *arch.Arch) map[string]*arch.Tensor {
-	index := map[string]*arch.Tensor{}
-	if table == nil {
-		return index
-	}
-	for i := range table.Tensors {
-		index[table.Tensors[i].Name] = &table.Tensors[i]
-	}
-	return index
-}
-
 // entry sorts one tensor in.
 func (l *layout) entry(info safetensors.Info, index map[string]*arch.Tensor) entry {
 	e := entry{name: info.Name, info: info}
@@ -131,73 +125,16 @@ func (l *layout) entry(info safetensors.Info, index map[string]*arch.Tensor) ent
 		candidates = append(candidates, l.table.OptionalPrefix+info.Name)
 	}
 	for _, name := range candidates {
-		if t := lookup(index, name); t != nil {
+		if t := naming.Lookup(index, name); t != nil {
 			e.name, e.role, e.bias = name, t.Role, t.Part == "bias"
 			break
 		}
 	}
-	e.stack, e.block, e.rest = layerOf(e.name)
+	e.stack, e.block, e.rest = naming.Layer(e.name)
 	if e.role == "" && e.block < 0 {
-		e.role, e.bias = guessRole(e.name)
+		e.role, e.bias = naming.Role(e.name)
 	}
 	return e
-}
-
-// lookup finds the template of a name: its first number is the layer's, the second, if the template has one, the expert's.
-func lookup(index map[string]*arch.Tensor, name string) *arch.Tensor {
-	if t := index[name]; t != nil {
-		return t
-	}
-	parts := strings.Split(name, ".")
-	marks := []string{"{l}", "{e}"}
-	for i, part := range parts {
-		if len(marks) == 0 {
-			break
-		}
-		if _, err := strconv.ParseUint(part, 10, 31); err == nil {
-			parts[i], marks = marks[0], marks[1:]
-			if t := index[strings.Join(parts, ".")]; t != nil {
-				return t
-			}
-		}
-	}
-	return nil
-}
-
-// layerOf splits a name at its first number between dots; block is -1 if there is none.
-func layerOf(name string) (stack string, block int, rest string) {
-	for from := 0; ; {
-		i := strings.IndexByte(name[from:], '.')
-		if i < 0 {
-			return "", -1, ""
-		}
-		i += from
-		j := strings.IndexByte(name[i+1:], '.')
-		if j < 0 {
-			return "", -1, ""
-		}
-		j += i + 1
-		if n, err := strconv.ParseUint(name[i+1:j], 10, 31); err == nil && n < maxLayers && name[i+1:j] == strconv.FormatUint(n, 10) {
-			return name[:i], int(n), name[j+1:]
-		}
-		from = j
-	}
-}
-
-// guessRole knows the usual names of token tables and heads, for architectures without a table.
-func guessRole(name string) (role arch.Role, bias bool) {
-	stem, part := name, ""
-	if i := strings.LastIndexByte(name, '.'); i >= 0 {
-		stem, part = name[:i], name[i+1:]
-	}
-	last := stem[strings.LastIndexByte(stem, '.')+1:]
-	switch last {
-	case "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "token_embedding":
-		return arch.Embed, part == "bias"
-	case "lm_head", "embed_out":
-		return arch.Head, part == "bias"
-	}
-	return "", false
 }
 
 // vocabAxis gives the axis of an entry over the vocabulary, -1 for none.
@@ -216,6 +153,11 @@ func (l *layout) embedding() *entry {
 		}
 	}
 	return nil
+}
+
+// has tells whether an input stores a tensor of a role.
+func (l *layout) has(role arch.Role) bool {
+	return slices.ContainsFunc(l.tensors, func(e entry) bool { return e.role == role })
 }
 
 // final tells whether a tensor outside of the layers comes after them: the table's final norm and head.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
@@ -153,12 +154,12 @@ func selection(r *strict.Reader, n *strict.Node) Select {
 	case "top_fraction", "quantile":
 		out.Value = share(r, e.Value, e.Key)
 	case "top_k":
-		out.Value = float64(r.Int(e.Value, e.Key, 0, maxLayers))
+		out.Value = float64(r.Int(e.Value, e.Key, 0, naming.MaxLayers))
 	case "budget":
 		out.Bytes = byteCount(r, e.Value)
 	case "layers":
 		for _, x := range r.List(e.Value, e.Key) {
-			out.Layers = append(out.Layers, r.Int(x, "a layer", 0, maxLayers))
+			out.Layers = append(out.Layers, r.Int(x, "a layer", 0, naming.MaxLayers))
 		}
 	default:
 		known := []string{"none", "all", "otsu", "sigma", "threshold", "top_k", "top_fraction", "quantile", "budget", "layers"}

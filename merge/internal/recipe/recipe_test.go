@@ -324,6 +324,118 @@ func TestLocate(t *testing.T) {
 	}
 }
 
+// TestFaultsOfAllStages: with a table of methods, what is wrong with parameters comes with the other faults of the file,
+// and so do the layers that a model does not have.
+func TestFaultsOfAllStages(t *testing.T) {
+	g := readGolden(t)
+	for _, c := range []struct{ recipe, want string }{
+		{
+			"merge_method: linear\nparamters: {normalize: false}\nmodels:\n- {model: m/a, parameters: {weight: heavy}}\n- {model: m/b, parameters: {weigth: 1}}\n",
+			"r:2:1: unknown key \"paramters\" in a recipe; did you mean \"parameters\"?\nr:4:37: weight must be a number, not \"heavy\"\nr:5:29: linear has no parameter \"weigth\"; did you mean \"weight\"?",
+		},
+		{"merge_method: teis\nmodels: [{model: m/a}]\n", "r:1:15: unknown merge_method \"teis\"; did you mean \"ties\"?"},
+		{
+			"merge_method: passthrough\nslices:\n- sources: [{model: m/a, layer_range: [0, 9]}]\n- sources: [{model: m/a, layer_range: [3, 2]}]\n- sources: [{model: m/a, layer_range: [1, 3]}]\n",
+			"r:3:14: layers [0, 9) of m/a: it has 3\nr:4:39: layer_range [3, 2) holds no layer; the second number is the first layer left out",
+		},
+		{
+			"merge_method: linear\nmodules:\n  default:\n    parameters: {normalise: true}\n    slices:\n    - sources: [{model: m/a, layer_range: [0, 1], parameters: {weight: a}}]\n      parameters: {weight: b}\n",
+			"r:4:18: linear has no parameter \"normalise\"; did you mean \"normalize\"?\nr:6:72: weight must be a number, not \"a\"\nr:7:28: weight must be a number, not \"b\"",
+		},
+	} {
+		docs, err := Parse("r", []byte(c.recipe), g.methods(t)...)
+		err = Ranges(docs, err, func(r Ref) int {
+			for _, in := range g.inputs(t, docs[0]) {
+				if in.Ref == r {
+					return Layers(in.Tensors)
+				}
+			}
+			return 0
+		})
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%v\nwant\n%s", err, c.want)
+		}
+	}
+}
+
+// TestBlame: the fault of a value is placed at the setting that holds it, else at one of its name, else at the method.
+func TestBlame(t *testing.T) {
+	plan, err := resolveText(t, readGolden(t), "merge_method: ties\nbase_model: m/base\nmodels:\n- {model: m/a, parameters: {weight: 1, density: 0.5}}\n- {model: m/b, parameters: {weight: 1, density: [0.5, -1]}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]struct {
+		name  string
+		value float64
+	}{"recipe.yaml:5:55: x": {"density", -1}, "recipe.yaml:4:49: x": {"density", -0.3}, "recipe.yaml:1:15: x": {"epsilon", 1}} {
+		fault := errors.New("x")
+		if err := plan.Blame(fault, c.name, c.value); err.Error() != want || !errors.Is(err, fault) {
+			t.Errorf("%s %g: %v", c.name, c.value, err)
+		}
+	}
+}
+
+// TestWidths: layers of models that no one configuration describes do not stack.
+func TestWidths(t *testing.T) {
+	g := readGolden(t)
+	docs, err := Parse("r", []byte("merge_method: passthrough\nslices:\n- sources: [{model: m/a, layer_range: [0, 2]}]\n- sources: [{model: m/b, layer_range: [1, 3]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs := g.inputs(t, docs[0])
+	for _, layers := range []string{"0.", "012"} {
+		for i := range inputs[1].Tensors {
+			in := &inputs[1].Tensors[i]
+			if in.Shape = slices.Clone(in.Shape); strings.Contains(in.Name, ".mlp.up_proj") && strings.Contains(layers, strings.Split(in.Name, ".")[2]) {
+				in.Shape[0] = 20
+			}
+		}
+		_, err = Resolve(docs[0], inputs, g.methods(t), Options{})
+		if layers == "0." { // shapes that differ between the layers of one model are its own affair
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if want := "r:4:14: models of different width: model.layers.*.mlp.up_proj.weight has shape [20 8] in m/b and [12 8] in m/a"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestModelWithoutConfiguration: it is taken to be like the one that has a configuration, whichever comes first.
+func TestModelWithoutConfiguration(t *testing.T) {
+	g := readGolden(t)
+	docs, err := Parse("r", []byte("merge_method: linear\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {weight: 1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lacks := range 2 {
+		inputs := g.inputs(t, docs[0])
+		inputs[lacks].Config = nil
+		plan, err := Resolve(docs[0], inputs, g.methods(t), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Donor != 1-lacks || len(plan.Warnings) != 1 || !strings.Contains(plan.Warnings[0], "has no config.json") || inputs[lacks].Config != nil {
+			t.Errorf("donor %d, %q", plan.Donor, plan.Warnings)
+		}
+	}
+}
+
+// TestWeightsOfZero: a merge that leaves nothing of its models says so.
+func TestWeightsOfZero(t *testing.T) {
+	for weight, want := range map[string]string{"0": "all weights are 0: the output is the base m/base", "[0, 1]": ""} {
+		plan, err := resolveText(t, readGolden(t), "merge_method: ties\nbase_model: m/base\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {weight: "+weight+"}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(plan.Warnings, "\n"); got != want {
+			t.Errorf("%s: %q", weight, got)
+		}
+	}
+}
+
 func TestMissingTensors(t *testing.T) {
 	g := readGolden(t)
 	docs, err := Parse("r.yaml", []byte("merge_method: linear\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {weight: 1}\n"))

@@ -165,7 +165,7 @@ func Locate(s Source, p Places) (string, error) {
 	if dir, ok := cached(s, p.Cache); ok {
 		return dir, nil
 	}
-	return "", fmt.Errorf("%w: %s (tried %s, and the hub's cache; nothing is downloaded)", ErrNotFound, s, strings.Join(tried, ", "))
+	return "", fmt.Errorf("%w: %s (tried %s; nothing is downloaded)", ErrNotFound, s, strings.Join(append(tried[1:], "the hub's cache"), " and "))
 }
 
 // cached finds a source in the hub's cache, where models--owner--name holds refs/<revision> and snapshots/<commit>.

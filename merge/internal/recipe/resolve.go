@@ -29,6 +29,7 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 	x.checkArchitectures()
 	if x.r.Err() == nil && len(x.faults.List) == 0 {
 		x.tensors()
+		x.warnHeads()
 	}
 	return x.result()
 }
@@ -92,19 +93,37 @@ func (x *resolver) openModels(inputs []Input) error {
 			return fmt.Errorf("%w: %s is not among the inputs given", ErrNotFound, ref)
 		}
 		x.plan.Models = append(x.plan.Models, ref)
-		x.plan.inputs = append(x.plan.inputs, &inputs[i])
-		x.plan.layouts = append(x.plan.layouts, newLayout(&inputs[i]))
+		in := inputs[i]
+		x.plan.inputs = append(x.plan.inputs, &in)
 	}
 	if d.Base != nil {
 		x.plan.Base = x.index(*d.Base)
 	}
 	x.plan.Donor = max(x.plan.Base, 0)
+	x.adopt()
+	for _, in := range x.plan.inputs {
+		x.plan.layouts = append(x.plan.layouts, newLayout(in))
+	}
 	for i, l := range x.plan.layouts {
 		if n := len(l.ignored); n > 0 {
 			x.warn("%s: %d buffers that are no parameters are left out (%s …)", x.plan.Models[i], n, l.ignored[0])
 		}
 	}
 	return nil
+}
+
+// adopt lends models without a configuration that of the donor, which is the first model to have one if it has none.
+func (x *resolver) adopt() {
+	p := x.plan
+	if has := slices.IndexFunc(p.inputs, func(in *Input) bool { return in.Config != nil }); has >= 0 && p.inputs[p.Donor].Config == nil {
+		p.Donor = has
+	}
+	for i, in := range p.inputs {
+		if in.Config == nil && p.inputs[p.Donor].Config != nil {
+			x.warn("%s has no config.json; it is taken to be like %s, which gives the output's", p.Models[i], p.Models[p.Donor])
+			in.Config = p.inputs[p.Donor].Config
+		}
+	}
 }
 
 // index gives the number of a model; every reference of the document has one.
@@ -159,6 +178,7 @@ func (x *resolver) expand() {
 		for j := range x.modules[i].runs {
 			x.checkRun(&x.modules[i].runs[j])
 		}
+		x.checkWidths(&x.modules[i])
 	}
 }
 

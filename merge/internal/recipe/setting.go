@@ -112,6 +112,41 @@ func values(r *strict.Reader, n *strict.Node, name string) Rule {
 	return Rule{}
 }
 
+// Blame gives a fault of a tensor's parameter, found while its merge was prepared, its place in the recipe: the value
+// itself if a setting holds it, else the first setting of that name, else the method. The result wraps fault.
+func (p *Plan) Blame(fault error, name string, value float64) error {
+	d, r := p.Document, p.Document.Reader()
+	at, found := d.methodAt, false
+	look := func(params Parameters) {
+		s, _ := params.Get(name)
+		for _, rule := range s {
+			for _, n := range rule.Values {
+				if v, ok := n.Number(); at == d.methodAt || !found && ok && v == value {
+					at, found = n.Place, ok && v == value
+				}
+			}
+		}
+	}
+	each := func(models []Model, parts []Slice, params Parameters) {
+		for _, m := range models {
+			look(m.Parameters)
+		}
+		for _, s := range parts {
+			for _, in := range s.Sources {
+				look(in.Parameters)
+			}
+			look(s.Parameters)
+		}
+		look(params)
+	}
+	for _, m := range d.Modules {
+		each(m.Models, m.Slices, m.Parameters)
+	}
+	each(d.Models, d.Slices, d.Parameters)
+	r.Add(at, fault, "%v", fault)
+	return r.Err()
+}
+
 // matches tells whether a rule holds for a tensor.
 func (x *Rule) matches(tensor string) bool {
 	return x.Filter == "" || x.Filter == "*" || strings.Contains(tensor, x.Filter)

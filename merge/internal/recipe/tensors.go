@@ -182,13 +182,21 @@ func (x *resolver) absent(t *Tensor) bool {
 		t.Sources, t.Copy, t.Base = t.Sources[keep:keep+1], true, min(t.Base, 0)
 		return true
 	case MissingSkip:
-		x.warn("%s is left out; %d models lack it", t.Name, len(t.Absent))
+		x.warn("%s is left out; %s", t.Name, lacking(len(t.Absent)))
 		return false
 	}
 	for _, m := range t.Absent {
 		x.faults.List = append(x.faults.List, Fault{Model: x.plan.Models[m].String(), Tensor: t.Name, Err: ErrMissing, Detail: "in " + x.plan.Models[t.Sources[0].Model].String() + " it is there"})
 	}
 	return false
+}
+
+// lacking says how many models lack a tensor.
+func lacking(n int) string {
+	if n == 1 {
+		return "1 model lacks it"
+	}
+	return fmt.Sprintf("%d models lack it", n)
 }
 
 // fit sets shape and type of a tensor, or notes why its sources do not go together.

@@ -40,6 +40,12 @@ type Problems struct {
 	lines []string // of the file, for excerpts
 }
 
+// Add notes a further fault in its place.
+func (p *Problems) Add(at Place, kind error, message string) {
+	p.add(Problem{Place: at, Message: message, Err: kind})
+	p.sort()
+}
+
 // Error gives "file:line:column: message" per fault.
 func (p *Problems) Error() string {
 	var b strings.Builder
