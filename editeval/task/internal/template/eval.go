@@ -24,8 +24,9 @@ type (
 		or   bool
 		x, y expr
 	}
-	not     struct{ x expr }
-	compare struct {
+	not      struct{ x expr }
+	negative struct{ x expr }
+	compare  struct {
 		first expr
 		ops   []string
 		rest  []expr
@@ -101,9 +102,9 @@ func (d dict) eval(s *state) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		key, err := s.str(k)
-		if err != nil {
-			return nil, err
+		key, ok := k.(string)
+		if !ok {
+			return nil, fmt.Errorf("%w: a dictionary whose keys are %s, not str", ErrUnknown, value.Kind(k))
 		}
 		out.Set(key, v)
 	}
@@ -140,6 +141,22 @@ func (l logic) eval(s *state) (any, error) {
 func (n not) eval(s *state) (any, error) {
 	v, err := n.x.eval(s)
 	return !value.Truth(v), err
+}
+
+// eval keeps the sign of a zero.
+func (n negative) eval(s *state) (any, error) {
+	v, err := n.x.eval(s)
+	if err != nil {
+		return nil, err
+	}
+	if f, ok := v.(float64); ok {
+		return -f, s.step()
+	}
+	i, ok := value.Int(v)
+	if !ok {
+		return nil, typeError("-", v)
+	}
+	return intArith("-", 0, int64(i))
 }
 
 func (c compare) eval(s *state) (any, error) {
@@ -298,14 +315,25 @@ func (s *state) repeat(x []any, n int) (any, error) {
 	return slices.Repeat(x, n), nil
 }
 
+// intArith is arithmetic of integers; results that 64 bits do not hold are an error.
 func intArith(op string, x, y int64) (any, error) {
+	var z int64
 	switch op {
 	case "+":
-		return x + y, nil
+		if z = x + y; (z > x) != (y > 0) && y != 0 {
+			return nil, errInt
+		}
+		return z, nil
 	case "-":
-		return x - y, nil
+		if z = x - y; (z < x) != (y > 0) && y != 0 {
+			return nil, errInt
+		}
+		return z, nil
 	case "*":
-		return x * y, nil
+		if z = x * y; x != 0 && (z/x != y || x == -1 && y == math.MinInt64) {
+			return nil, errInt
+		}
+		return z, nil
 	}
 	if y == 0 {
 		return nil, fmt.Errorf("%w: division by zero", ErrType)

@@ -12,14 +12,14 @@ import (
 // methods are those of texts, lists and dictionaries, by the name of the type.
 var methods = map[string]map[string]function{
 	"str": {
-		"capitalize":   texts(value.Capitalize),
+		"capitalize":   texts(capitalize),
 		"count":        textCount,
 		"endswith":     textTest(strings.HasSuffix),
 		"find":         textFind,
 		"index":        textIndex,
 		"isdigit":      func(x any, _ given) (any, error) { return value.IsDigit(x.(string)), nil },
 		"join":         textJoin,
-		"lower":        texts(strings.ToLower),
+		"lower":        texts(lower),
 		"lstrip":       strip(strings.TrimLeftFunc, strings.TrimLeft),
 		"replace":      filterReplace,
 		"removeprefix": cutAffix(strings.TrimPrefix),
@@ -30,8 +30,8 @@ var methods = map[string]map[string]function{
 		"splitlines":   splitLines,
 		"startswith":   textTest(strings.HasPrefix),
 		"strip":        strip(strings.TrimFunc, strings.Trim),
-		"title":        texts(title),
-		"upper":        texts(strings.ToUpper),
+		"title":        texts(titleMethod),
+		"upper":        texts(upper),
 	},
 	"list": {"count": listCount, "index": listIndex},
 	"dict": {"get": dictGet, "items": dictItems, "keys": func(x any, _ given) (any, error) { return iterate(x) }, "values": dictValues},
@@ -189,7 +189,16 @@ func textIndex(x any, g given) (any, error) {
 }
 
 func textJoin(x any, g given) (any, error) {
-	return filterJoin(g.or(0, "iterable", []any{}), given{list: []any{x}, budget: g.budget})
+	parts, err := g.iterate(g.or(0, "iterable", []any{}))
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range parts {
+		if _, ok := v.(string); !ok {
+			return nil, fmt.Errorf("%w: join of a list whose item %d is %s, want str", ErrType, i, value.Kind(v))
+		}
+	}
+	return filterJoin(parts, given{list: []any{x}, budget: g.budget})
 }
 
 func listIndex(x any, g given) (any, error) {

@@ -213,7 +213,7 @@ func (p *parser) unary() (expr, error) {
 		}
 		defer func() { p.depth-- }()
 		x, err := p.unary()
-		return arith{"-", constant{int64(0)}, x}, err
+		return negative{x}, err
 	}
 	x, err := p.primary()
 	if err != nil {
@@ -363,6 +363,9 @@ func (p *parser) primary() (expr, error) {
 	case number:
 		if n, err := strconv.ParseInt(t.text, 10, 64); err == nil {
 			return constant{n}, nil
+		}
+		if !strings.Contains(t.text, ".") {
+			return nil, errInt
 		}
 		f, err := strconv.ParseFloat(t.text, 64)
 		if err != nil {

@@ -7,9 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/editeval/task/internal/value"
@@ -63,7 +61,7 @@ func texts(f func(s string) string) function {
 // filters are those of Jinja that task files use, and regex_replace.
 var filters = map[string]function{
 	"abs":           filterAbs,
-	"capitalize":    texts(value.Capitalize),
+	"capitalize":    texts(capitalize),
 	"count":         length,
 	"d":             filterDefault,
 	"default":       filterDefault,
@@ -74,7 +72,7 @@ var filters = map[string]function{
 	"last":          end1(func(n int) int { return n - 1 }),
 	"length":        length,
 	"list":          func(x any, g given) (any, error) { return items(x, g) },
-	"lower":         texts(strings.ToLower),
+	"lower":         texts(lower),
 	"max":           extreme(1),
 	"min":           extreme(-1),
 	"regex_replace": filterRegexReplace,
@@ -85,11 +83,11 @@ var filters = map[string]function{
 	"sort":          filterSort,
 	"string":        texts(func(s string) string { return s }),
 	"sum":           filterSum,
-	"title":         texts(title),
+	"title":         texts(titleFilter),
 	"tojson":        filterJSON,
 	"trim":          filterTrim,
 	"unique":        filterUnique,
-	"upper":         texts(strings.ToUpper),
+	"upper":         texts(upper),
 }
 
 // tests are those of Jinja's "is" that task files use.
@@ -156,26 +154,36 @@ func filterDefault(x any, g given) (any, error) {
 }
 
 func filterInt(x any, g given) (any, error) {
+	if n, ok := x.(int64); ok {
+		return n, nil
+	}
 	if s, ok := x.(string); ok {
-		if n, err := strconv.ParseInt(value.Strip(s), 10, 64); err == nil {
-			return n, nil
+		base, ok := value.Int(g.or(1, "base", int64(10)))
+		if !ok {
+			return nil, typeError("base", g.or(1, "base", nil))
 		}
-		f, err := strconv.ParseFloat(value.Strip(s), 64)
-		if err != nil {
+		if n, ok, err := parseInt(s, base); ok {
+			return n, err
+		}
+		f, ok := parseFloat(s)
+		if !ok {
 			return g.or(0, "default", int64(0)), nil
 		}
 		x = f
 	}
 	f, ok := value.Number(x)
-	if !ok || math.IsNaN(f) || math.Abs(f) >= 1<<63 {
+	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
 		return g.or(0, "default", int64(0)), nil
+	}
+	if math.Abs(f) >= 1<<63 {
+		return nil, errInt
 	}
 	return int64(f), nil
 }
 
 func filterFloat(x any, g given) (any, error) {
 	if s, ok := x.(string); ok {
-		if f, err := strconv.ParseFloat(value.Strip(s), 64); err == nil {
+		if f, ok := parseFloat(s); ok {
 			return f, nil
 		}
 	}
@@ -232,9 +240,9 @@ func extreme(sign int) function {
 		}
 		best := list[0]
 		for _, v := range list[1:] {
-			c, err := value.Compare(v, best)
+			c, err := compareCase(v, best, value.Truth(g.or(0, "case_sensitive", false)))
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrType, err)
+				return nil, err
 			}
 			if c*sign > 0 {
 				best = v
@@ -327,7 +335,12 @@ func filterRound(x any, g given) (any, error) {
 	scale := math.Pow(10, float64(n))
 	switch method := value.Str(g.or(1, "method", "common")); method {
 	case "common":
-		return math.RoundToEven(f*scale) / scale, nil
+		if i, isInt := x.(int64); isInt && n >= 0 {
+			return i, nil
+		} else if isInt {
+			return int64(roundTo(f, n)), nil
+		}
+		return roundTo(f, n), nil
 	case "ceil":
 		return math.Ceil(f*scale) / scale, nil
 	case "floor":
@@ -342,22 +355,34 @@ func filterSort(x any, g given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.or(2, "attribute", nil) != nil {
+		return nil, fmt.Errorf("%w: sort by an attribute", ErrUnknown)
+	}
 	sign := 1
 	if value.Truth(g.or(0, "reverse", false)) {
 		sign = -1
 	}
 	var fault error
 	slices.SortStableFunc(list, func(a, b any) int {
-		if s, ok := a.(string); ok {
-			if u, ok := b.(string); ok {
-				return sign * cmp.Compare(strings.ToLower(s), strings.ToLower(u))
-			}
-		}
-		c, err := value.Compare(a, b)
+		c, err := compareCase(a, b, value.Truth(g.or(1, "case_sensitive", false)))
 		fault = errors.Join(fault, err)
 		return sign * c
 	})
 	return list, fault
+}
+
+// compareCase orders two values; letters in upper and lower case are the same unless told otherwise.
+func compareCase(a, b any, sensitive bool) (int, error) {
+	s, okS := a.(string)
+	t, okT := b.(string)
+	if okS && okT && !sensitive {
+		return cmp.Compare(lower(s), lower(t)), nil
+	}
+	c, err := value.Compare(a, b)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrType, err)
+	}
+	return c, err
 }
 
 func filterSum(x any, g given) (any, error) {
@@ -369,21 +394,14 @@ func filterSum(x any, g given) (any, error) {
 	return total, err
 }
 
-// title is Jinja's title: every word in lower case but its first letter.
-func title(s string) string {
-	start := true
-	return strings.Map(func(r rune) rune {
-		was := start
-		start = unicode.IsSpace(r) || strings.ContainsRune("-({[<", r)
-		if was {
-			return unicode.ToUpper(r)
-		}
-		return unicode.ToLower(r)
-	}, s)
-}
-
-func filterJSON(x any, _ given) (any, error) {
-	b, err := value.AppendJSON(nil, x)
+func filterJSON(x any, g given) (any, error) {
+	if g.or(0, "indent", nil) != nil {
+		return nil, fmt.Errorf("%w: tojson with an indent", ErrUnknown)
+	}
+	b, err := toJSON(nil, x)
+	if err == nil {
+		err = g.payText(len(b))
+	}
 	return string(b), err
 }
 
@@ -405,7 +423,12 @@ func filterUnique(x any, g given) (any, error) {
 		if err := g.payFor(out...); err != nil {
 			return nil, err
 		}
-		if in, _ := contains(out, v); !in {
+		sensitive := value.Truth(g.or(0, "case_sensitive", false))
+		if !slices.ContainsFunc(out, func(o any) bool {
+			s, isText := o.(string)
+			t, both := v.(string)
+			return value.Equal(o, v) || isText && both && !sensitive && lower(s) == lower(t)
+		}) {
 			out = append(out, v)
 		}
 	}
