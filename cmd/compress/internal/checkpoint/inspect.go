@@ -49,12 +49,8 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 		}
 	}
 	if verify {
-		for _, name := range src.Names() {
-			if p := parts[name]; p != nil && name == p.module+partBitmask {
-				if err := p.check(ctx, src); err != nil {
-					return nil, err
-				}
-			}
+		if err := r.verifyPacked(ctx, src, parts, structureOf(raw)); err != nil {
+			return nil, err
 		}
 		return r, r.verify(ctx, path, config != nil, e)
 	}

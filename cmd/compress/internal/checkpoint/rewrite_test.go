@@ -169,6 +169,32 @@ func TestBitmasksWithoutOffsets(t *testing.T) {
 	}
 }
 
+// TestPromisedPattern: a folder that says 2:4 has no group of four columns with more values; zeros among the values are a remark.
+func TestPromisedPattern(t *testing.T) {
+	says := func(dir, structure string) string {
+		config := `{"model_type":"x","quantization_config":{"sparsity_config":{"format":"sparse-bitmask","sparsity_structure":"` + structure + `"}}}`
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	folder := func(mask ...byte) string {
+		return packedFolder(t, shapeBytes([]int64{2, 8}), mask, shapeBytes([]int64{0, 4}), float32s(1, 2, 3, 0, 5, 6, 7, 8), []int64{2, 1})
+	}
+	r, err := Inspect(context.Background(), says(folder(0x6a, 0xc9), "2:4"), true, true, env)
+	if err != nil || len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0], "packed matrices: 1") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for mask, place := range map[byte]string{0xe1: "4 columns from 4 on", 0x1e: "4 columns from 0 on"} {
+		if _, err := Inspect(context.Background(), says(folder(0x6a, mask), "2:4"), true, true, env); err == nil || !strings.Contains(err.Error(), `tensor "l.bitmask": row 1 has`) || !strings.Contains(err.Error(), place) {
+			t.Errorf("mask %x: %v", mask, err)
+		}
+		if _, err := Inspect(context.Background(), says(folder(0x6a, mask), "unstructured"), true, true, env); err != nil {
+			t.Errorf("mask %x: %v", mask, err)
+		}
+	}
+}
+
 // TestShardsDoNotMatter: any split into files gives the same tensors back.
 func TestShardsDoNotMatter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

@@ -41,6 +41,9 @@ func printInspection(j *shell.Job, r *checkpoint.Inspection, list, values bool) 
 	for _, d := range r.Uncounted {
 		j.Note("zeros of %s tensors are not counted: the format does not say how their bits are packed", d)
 	}
+	for _, text := range r.Remarks {
+		j.Note("%s", text)
+	}
 	if len(r.Verified) > 0 {
 		fmt.Fprintf(out, "verified: %s\n", strings.Join(r.Verified, ", "))
 	}
