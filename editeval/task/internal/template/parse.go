@@ -180,7 +180,8 @@ func (p *parser) comparator() string {
 
 func (p *parser) sum() (expr, error)     { return p.chain(p.join, "+", "-") }
 func (p *parser) join() (expr, error)    { return p.chain(p.product, "~") }
-func (p *parser) product() (expr, error) { return p.chain(p.unary, "*", "/", "//", "%") }
+func (p *parser) product() (expr, error) { return p.chain(p.power, "*", "/", "//", "%") }
+func (p *parser) power() (expr, error)   { return p.chain(p.filtered, "**") }
 
 func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
 	before := p.links
@@ -206,24 +207,37 @@ func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
 	return x, err
 }
 
+// filtered reads a signed value with its filters and tests, which bind less than the sign.
+func (p *parser) filtered() (expr, error) {
+	x, err := p.unary()
+	if err != nil {
+		return nil, err
+	}
+	return p.postfix(x, true)
+}
+
 func (p *parser) unary() (expr, error) {
-	if p.symbol("-") {
+	minus := p.symbol("-")
+	if minus || p.symbol("+") {
 		if p.depth++; p.depth > maxNest {
 			return nil, fmt.Errorf("%w: expressions nested more than %d deep", ErrCost, maxNest)
 		}
 		defer func() { p.depth-- }()
 		x, err := p.unary()
-		return negative{x}, err
+		if minus {
+			return negative{x}, err
+		}
+		return negative{negative{x}}, err
 	}
 	x, err := p.primary()
 	if err != nil {
 		return nil, err
 	}
-	return p.postfix(x)
+	return p.postfix(x, false)
 }
 
-// postfix reads what may follow a value: .name, [index], (arguments), |filter, is test.
-func (p *parser) postfix(x expr) (expr, error) {
+// postfix reads what may follow a value: .name, [index] and (arguments), or then |filter and is test.
+func (p *parser) postfix(x expr, filters bool) (expr, error) {
 	before := p.links
 	defer func() { p.links = before }()
 	for {
@@ -232,22 +246,22 @@ func (p *parser) postfix(x expr) (expr, error) {
 			return nil, err
 		}
 		switch {
-		case p.symbol("."):
+		case !filters && p.symbol("."):
 			t := p.peek()
 			if t.kind != word && t.kind != number {
 				return nil, p.fault()
 			}
 			p.at++
 			x = attribute{x, t.text}
-		case p.symbol("["):
+		case !filters && p.symbol("["):
 			x, err = p.index(x)
 		case p.symbol("("):
 			var args arguments
 			args, err = p.arguments()
 			x = call{x, args}
-		case p.symbol("|"):
+		case filters && p.symbol("|"):
 			x, err = p.filter(x)
-		case p.word("is"):
+		case filters && p.word("is"):
 			x, err = p.test(x)
 		default:
 			return x, nil
@@ -361,14 +375,12 @@ func (p *parser) primary() (expr, error) {
 		}
 		return constant{s}, nil
 	case number:
-		if n, err := strconv.ParseInt(t.text, 10, 64); err == nil {
-			return constant{n}, nil
+		if n, ok, err := parseInt(t.text, 0); ok {
+			return constant{n}, err
 		}
-		if !strings.Contains(t.text, ".") {
-			return nil, errInt
-		}
-		f, err := strconv.ParseFloat(t.text, 64)
-		if err != nil {
+		f, err := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64)
+		if err != nil || !strings.ContainsAny(t.text, ".eE") {
+			p.at--
 			return nil, p.fault()
 		}
 		return constant{f}, nil

@@ -2,6 +2,7 @@ package template
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/value"
@@ -157,9 +158,7 @@ func scan(src string) ([]token, error) {
 			out = append(out, token{word, src[start:i]})
 			continue
 		case digit(c):
-			for i < len(src) && (digit(src[i]) || src[i] == '.' && i+1 < len(src) && digit(src[i+1])) {
-				i++
-			}
+			i += numberEnd(src[i:])
 			out = append(out, token{number, src[start:i]})
 			continue
 		}
@@ -177,6 +176,11 @@ func scan(src string) ([]token, error) {
 	}
 	return out, nil
 }
+
+// numbers matches Jinja's numbers at the start of a text.
+var numbers = regexp.MustCompile(`^(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[0-9](_?[0-9])*(\.[0-9](_?[0-9])*)?([eE][+-]?[0-9](_?[0-9])*)?)`)
+
+func numberEnd(src string) int { return len(numbers.FindString(src)) }
 
 func letter(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 func digit(c byte) bool  { return c >= '0' && c <= '9' }
