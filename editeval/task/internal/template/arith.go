@@ -64,6 +64,19 @@ func (s *state) joined(op string, x, y any) (v any, applies bool, err error) {
 	n, isNumber := value.Int(y)
 	n = max(n, 0)
 	switch x := x.(type) {
+	case value.Tuple:
+		other, ok := y.(value.Tuple)
+		if !ok && !isNumber || isNumber == (op == "+") {
+			return nil, false, nil
+		}
+		if y = any([]any(other)); isNumber {
+			y = int64(n)
+		}
+		v, applies, err = s.joined(op, []any(x), y)
+		if list, ok := v.([]any); ok {
+			v = value.Tuple(list)
+		}
+		return v, applies, err
 	case string:
 		if t, ok := y.(string); ok && op == "+" {
 			v, err = s.concat(x, t)

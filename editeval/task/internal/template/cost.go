@@ -52,6 +52,8 @@ func (b *budget) payValue(v any) error {
 		return b.pay(len(v) / textStep)
 	case []any:
 		return b.payFor(v...)
+	case value.Tuple:
+		return b.payFor(v...)
 	case *value.Dict:
 		for _, k := range v.Keys() {
 			item, _ := v.Get(k)

@@ -16,10 +16,13 @@ type expr interface{ eval(s *state) (any, error) }
 type (
 	constant struct{ v any }
 	name     string
-	list     struct{ items []expr }
-	dict     struct{ keys, values []expr }
-	choice   struct{ test, yes, no expr }
-	logic    struct {
+	list     struct {
+		items []expr
+		tuple bool
+	}
+	dict   struct{ keys, values []expr }
+	choice struct{ test, yes, no expr }
+	logic  struct {
 		or   bool
 		x, y expr
 	}
@@ -86,6 +89,9 @@ func (l list) eval(s *state) (any, error) {
 			return nil, err
 		}
 		out = append(out, v)
+	}
+	if l.tuple {
+		return value.Tuple(out), s.payFor(out...)
 	}
 	return out, s.payFor(out...)
 }
@@ -213,6 +219,8 @@ func contains(in, v any) (bool, error) {
 			return false, typeError("in", v, in)
 		}
 		return strings.Contains(in, s), nil
+	case value.Tuple:
+		return contains([]any(in), v)
 	case []any:
 		return slices.ContainsFunc(in, func(x any) bool { return value.Equal(x, v) }), nil
 	case *value.Dict:
@@ -236,7 +244,7 @@ func (a attribute) eval(s *state) (any, error) {
 			return v, nil
 		}
 	}
-	if l, ok := x.([]any); ok {
+	if l, err := iterate(x); err == nil && isList(x) {
 		if i, err := strconv.Atoi(a.name); err == nil && i < len(l) {
 			return l[i], nil
 		}
@@ -245,6 +253,14 @@ func (a attribute) eval(s *state) (any, error) {
 		return nil, fmt.Errorf("%w: method %s is not called", ErrType, a.name)
 	}
 	return nil, fmt.Errorf("%w: %s has no %q%s", ErrUndefined, value.Kind(x), a.name, has(x))
+}
+
+func isList(x any) bool {
+	switch x.(type) {
+	case []any, value.Tuple:
+		return true
+	}
+	return false
 }
 
 // has lists the keys of a dictionary.
@@ -318,6 +334,9 @@ func (l slice) eval(s *state) (any, error) {
 		return nil, err
 	}
 	out, err := cutSlice(items, parts)
+	if _, ok := x.(value.Tuple); ok {
+		return value.Tuple(out), err
+	}
 	if _, ok := x.(string); !ok || err != nil {
 		return out, err
 	}

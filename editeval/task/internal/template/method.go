@@ -33,8 +33,9 @@ var methods = map[string]map[string]function{
 		"title":        texts(titleMethod),
 		"upper":        texts(upper),
 	},
-	"list": {"count": listCount, "index": listIndex},
-	"dict": {"get": dictGet, "items": dictItems, "keys": func(x any, _ given) (any, error) { return iterate(x) }, "values": dictValues},
+	"list":  {"count": listCount, "index": listIndex},
+	"tuple": {"count": listCount, "index": listIndex},
+	"dict":  {"get": dictGet, "items": dictItems, "keys": func(x any, _ given) (any, error) { return iterate(x) }, "values": dictValues},
 }
 
 func isMethod(x any, name string) bool {
@@ -203,7 +204,11 @@ func textJoin(x any, g given) (any, error) {
 
 func listIndex(x any, g given) (any, error) {
 	v := g.or(0, "value", nil)
-	at := slices.IndexFunc(x.([]any), func(y any) bool { return value.Equal(v, y) })
+	list, err := iterate(x)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(list, func(y any) bool { return value.Equal(v, y) })
 	if at < 0 {
 		return nil, fmt.Errorf("%w: %s is not in %s", ErrType, value.Repr(v), value.Repr(x))
 	}
@@ -211,13 +216,14 @@ func listIndex(x any, g given) (any, error) {
 }
 
 func listCount(x any, g given) (any, error) {
+	list, err := iterate(x)
 	n := int64(0)
-	for _, v := range x.([]any) {
+	for _, v := range list {
 		if value.Equal(v, g.or(0, "value", nil)) {
 			n++
 		}
 	}
-	return n, nil
+	return n, err
 }
 
 func dictGet(x any, g given) (any, error) {
@@ -232,7 +238,7 @@ func dictItems(x any, _ given) (any, error) {
 	out := []any{}
 	for _, k := range d.Keys() {
 		v, _ := d.Get(k)
-		out = append(out, []any{k, v})
+		out = append(out, value.Tuple{k, v})
 	}
 	return out, nil
 }

@@ -20,7 +20,7 @@ type parser struct {
 func wholeExpr(tokens []token) (expr, error) { return (&parser{tokens: tokens}).whole() }
 
 func (p *parser) whole() (expr, error) {
-	x, err := p.expr()
+	x, err := p.tuple()
 	if err != nil {
 		return nil, err
 	}
@@ -355,6 +355,24 @@ func (p *parser) test(x expr) (expr, error) {
 	return tested{x, strings.ToLower(t.text), f, negated}, nil
 }
 
+// tuple reads one expression, or several with commas between them, which are a tuple.
+func (p *parser) tuple() (expr, error) {
+	x, err := p.expr()
+	if err != nil || !p.symbol(",") {
+		return x, err
+	}
+	items := []expr{x}
+	for p.at < len(p.tokens) {
+		if x, err = p.expr(); err != nil {
+			return nil, err
+		}
+		if items = append(items, x); !p.symbol(",") {
+			break
+		}
+	}
+	return list{items, true}, nil
+}
+
 // literals are the words that stand for values.
 var literals = map[string]any{"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil}
 
@@ -420,7 +438,7 @@ func (p *parser) list(end string) (expr, error) {
 	if end == ")" && len(items) == 1 && !comma {
 		return items[0], nil
 	}
-	return list{items}, nil
+	return list{items, end == ")"}, nil
 }
 
 func (p *parser) dict() (expr, error) {

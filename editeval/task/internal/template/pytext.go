@@ -165,6 +165,8 @@ func toJSON(b []byte, v any) ([]byte, error) {
 			return append(b, map[bool]string{true: "Infinity", false: "-Infinity"}[v > 0]...), nil
 		}
 		return append(b, value.Repr(v)...), nil
+	case value.Tuple:
+		return toJSON(b, []any(v))
 	case []any:
 		b = append(b, '[')
 		for i, x := range v {

@@ -172,6 +172,9 @@ func bind(to map[string]any, names []string, v any) error {
 		return nil
 	}
 	list, ok := v.([]any)
+	if t, isTuple := v.(value.Tuple); isTuple {
+		list, ok = t, true
+	}
 	if !ok || len(list) != len(names) {
 		return fmt.Errorf("%w: %s does not unpack into %d names", ErrType, value.Kind(v), len(names))
 	}
@@ -286,6 +289,8 @@ func position(i, n int) *value.Dict {
 func iterate(v any) ([]any, error) {
 	switch v := v.(type) {
 	case []any:
+		return v, nil
+	case value.Tuple:
 		return v, nil
 	case *value.Dict:
 		list := make([]any, 0, v.Len())

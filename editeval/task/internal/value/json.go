@@ -90,6 +90,8 @@ func readDict(d *json.Decoder, depth int) (any, error) {
 // AppendJSON writes a value as JSON; numbers that are not finite become null.
 func AppendJSON(b []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
+	case Tuple:
+		return AppendJSON(b, []any(v))
 	case []any:
 		return appendItems(b, '[', ']', len(v), func(b []byte, i int) ([]byte, error) { return AppendJSON(b, v[i]) })
 	case *Dict:

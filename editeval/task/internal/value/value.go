@@ -1,7 +1,7 @@
 // Package value has the values that documents and templates are made of, with the meaning that Python gives them: what they print
 // as, how they compare, what counts as true.
 //
-// A value is nil, a bool, an int64, a float64, a string, a list ([]any) or a *[Dict].
+// A value is nil, a bool, an int64, a float64, a string, a list ([]any), a [Tuple] or a *[Dict].
 package value
 
 import (
@@ -19,6 +19,9 @@ const MaxDepth = 64
 
 // ErrDepth: lists or dictionaries are nested too deeply.
 var ErrDepth = errors.New("nested too deeply")
+
+// Tuple is a list that prints in parentheses and equals tuples alone.
+type Tuple []any
 
 // Dict is a dictionary that keeps the order of its keys.
 type Dict struct {
@@ -67,6 +70,8 @@ func Kind(v any) string {
 		return "str"
 	case []any:
 		return "list"
+	case Tuple:
+		return "tuple"
 	case *Dict:
 		return "dict"
 	}
@@ -87,6 +92,8 @@ func Truth(v any) bool {
 	case string:
 		return v != ""
 	case []any:
+		return len(v) > 0
+	case Tuple:
 		return len(v) > 0
 	case *Dict:
 		return v.Len() > 0
@@ -122,14 +129,13 @@ func repr(b *strings.Builder, v any) {
 	case string:
 		reprString(b, v)
 	case []any:
-		b.WriteByte('[')
-		for i, x := range v {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			repr(b, x)
+		reprItems(b, v, "[", "]")
+	case Tuple:
+		end := ")"
+		if len(v) == 1 {
+			end = ",)"
 		}
-		b.WriteByte(']')
+		reprItems(b, v, "(", end)
 	case *Dict:
 		b.WriteByte('{')
 		for i, k := range v.keys {
@@ -142,6 +148,17 @@ func repr(b *strings.Builder, v any) {
 		}
 		b.WriteByte('}')
 	}
+}
+
+func reprItems(b *strings.Builder, list []any, open, end string) {
+	b.WriteString(open)
+	for i, x := range list {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		repr(b, x)
+	}
+	b.WriteString(end)
 }
 
 // reprFloat is repr of a float: the shortest digits that give the same number, with an exponent below 1e-4 and from 1e16 on.
@@ -217,6 +234,9 @@ func Equal(a, b any) bool {
 			}
 		}
 		return true
+	case Tuple:
+		t, ok := b.(Tuple)
+		return ok && Equal([]any(a), []any(t))
 	case *Dict:
 		d, ok := b.(*Dict)
 		if !ok || d.Len() != a.Len() {
@@ -272,6 +292,11 @@ func Compare(a, b any) (int, error) {
 	if s, ok := a.(string); ok {
 		if u, ok := b.(string); ok {
 			return strings.Compare(s, u), nil
+		}
+	}
+	if s, ok := a.(Tuple); ok {
+		if u, ok := b.(Tuple); ok {
+			return Compare([]any(s), []any(u))
 		}
 	}
 	l, okX := a.([]any)
