@@ -22,6 +22,12 @@ import (
 // ErrOtherRun: the state to resume from belongs to a run with other settings, data or base.
 var ErrOtherRun = train.ErrOtherRun
 
+// Unfinished tells how many steps the state in a folder has behind it, from which Options.Resume would go on; 0 where there is none.
+func Unfinished(dir string) (steps int, err error) {
+	_, steps, err = train.Latest(dir)
+	return steps, err
+}
+
 // ErrNothingToLearn: no token of the data counts.
 var ErrNothingToLearn = plan.ErrEmpty
 
@@ -34,7 +40,7 @@ type Eval = train.Eval
 // Train trains an adapter for a model, which stays as it is, on sequences of tokens; labels that are corpus.Ignore are context
 // only. An interrupted run keeps its state in Options.StateDir, from which the same call with Resume gives the same
 // bits as one that was not interrupted. A loss that is not finite ends the run with an error that names the step and wraps
-// lm.ErrNonFinite. On an error the adapter is nil.
+// lm.ErrNonFinite; from the state that is kept then, LR and Clip may be others. On an error the adapter is nil.
 func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Adapter, error) {
 	if o.Init != nil {
 		c := &o.Init.inner.Config
@@ -199,9 +205,17 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 			return nil, err
 		}
 		set.Eval = &plan.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
+		if _, err := plan.New(*set.Eval, plan.Options{Batch: 1, Ordered: true}); err != nil {
+			return nil, fmt.Errorf("evaluation data: %w", err)
+		}
 	}
 	if o.StateDir != "" {
 		if set.Fingerprint, err = o.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
+			return nil, err
+		}
+		free := o
+		free.LR, free.Clip = 0, 0
+		if set.Same, err = free.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
 			return nil, err
 		}
 	}

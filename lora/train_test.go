@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -301,7 +300,7 @@ func trained(t *testing.T, ctx context.Context, m *lm.Model, data corpus.Windows
 // TestOtherRun: state of other settings or data is refused.
 func TestOtherRun(t *testing.T) {
 	m := openModel(t, nano, "cpu", lm.Options{})
-	o := Options{Kind: "lora", Rank: 2, Steps: 2, StateDir: filepath.Join(t.TempDir(), "state")}
+	o := Options{Kind: "lora", Rank: 2, Steps: 2, SaveEvery: 1, StateDir: filepath.Join(t.TempDir(), "state")}
 	if _, err := Train(context.Background(), m, sequences(50, 4, 8), o); err != nil {
 		t.Fatal(err)
 	}
@@ -376,18 +375,35 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestNonFinite: a loss that is not finite ends the run, names the step, and leaves the last good state to go on from.
+// TestNonFinite: a loss that is not finite ends the run, names the step, and leaves the newest state with which a step has succeeded,
+// from which the run goes on with another rate, but not with other settings.
 func TestNonFinite(t *testing.T) {
 	m := openModel(t, nano, "cpu", lm.Options{})
 	dir := filepath.Join(t.TempDir(), "state")
-	o := Options{Kind: "lora", Rank: 2, Steps: 30, LR: 1e36, StateDir: dir}
-	_, err := Train(context.Background(), m, sequences(m.Config().Vocab, 6, 10), o)
-	if !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "step ") {
+	data := sequences(m.Config().Vocab, 6, 10)
+	o := Options{Kind: "lora", Rank: 2, Steps: 30, LR: 1e36, StateDir: dir, SaveEvery: 1}
+	_, err := Train(context.Background(), m, data, o)
+	if !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "step 1: ") || !strings.Contains(err.Error(), "no earlier state") {
 		t.Fatal(err)
 	}
-	list, err := os.ReadDir(dir)
-	if err != nil || len(list) != 1 {
-		t.Errorf("%v %v", list, err)
+	o.Warmup = 1 // the first step has the rate 0: its state is good, that of the second is not
+	if _, err = Train(context.Background(), m, data, o); !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "step 2: ") || !strings.Contains(err.Error(), "after 1 steps is kept") {
+		t.Fatal(err)
+	}
+	if n, err := Unfinished(dir); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	o.Resume, o.LR, o.WeightDecay = true, 1e-3, 0.1
+	if _, err := Train(context.Background(), m, data, o); !errors.Is(err, ErrOtherRun) {
+		t.Error(err)
+	}
+	o.WeightDecay, o.Clip = 0, 1
+	a, err := Train(context.Background(), m, data, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if steps := a.Report().Steps; len(steps) != 30 || steps[0].LR != 0 || steps[1].LR != 1e-3 {
+		t.Errorf("%d steps", len(steps))
 	}
 }
 

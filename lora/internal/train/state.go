@@ -25,6 +25,7 @@ var ErrState = errors.New("state of the run")
 type Progress struct {
 	Step        int     `json:"step"` // steps done
 	Fingerprint string  `json:"fingerprint"`
+	Same        string  `json:"same"` // see [Settings]
 	Steps       []Step  `json:"steps"`
 	Evals       []Eval  `json:"evals,omitempty"`
 	Seconds     float64 `json:"seconds"`
@@ -37,6 +38,7 @@ const (
 	bestName    = "best.safetensors"
 	optimiser   = "optimizer."
 	progressKey = "progress"
+	haltedName  = "halted" // is there after a step whose loss was not finite, until the next state is written
 )
 
 // entry is a tensor of a state file.
@@ -87,14 +89,14 @@ func f32Entry(name string, x []float32) entry {
 	}}
 }
 
-// latest finds the newest usable state of a folder; "" if there is none.
-func latest(dir string) (string, error) {
+// Latest finds the newest state of a folder, and after how many steps it was written; "" if there is none.
+func Latest(dir string) (path string, steps int, err error) {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+		return "", 0, nil
 	}
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	name, most := "", -1
 	for _, e := range list {
@@ -110,19 +112,19 @@ func latest(dir string) (string, error) {
 		}
 	}
 	if name == "" {
-		return "", nil
+		return "", 0, nil
 	}
-	return filepath.Join(dir, name), nil
+	return filepath.Join(dir, name), most, nil
 }
 
-// prune removes all states but the one after step.
-func prune(dir string, step int) error {
+// prune removes all states but those after some numbers of steps.
+func prune(dir string, keep ...int) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range list {
-		if n := e.Name(); strings.HasPrefix(n, statePrefix) && n != stateName(step) {
+		if n := e.Name(); strings.HasPrefix(n, statePrefix) && !slices.ContainsFunc(keep, func(k int) bool { return n == stateName(k) }) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, n)))
 		}
 	}
@@ -130,6 +132,18 @@ func prune(dir string, step int) error {
 }
 
 func stateName(step int) string { return fmt.Sprintf("%s%08d%s", statePrefix, step, stateSuffix) }
+
+// empty removes what is in a folder. The folder itself stays, as it may be locked.
+func empty(dir string) error {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range list {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
 
 // readState opens a state file and reads what is in its header.
 func readState(path string, progress any) (*safetensors.File, error) {

@@ -49,6 +49,8 @@ type Settings struct {
 	SaveEvery   int    // steps; there is none after the last, when the result is there
 	Resume      bool
 	Fingerprint string
+	// Same is the fingerprint of what must not change even after a run that was stopped by a loss that is not finite.
+	Same string
 
 	Start func(done int) // before the first step, with the steps of earlier runs; nil: nobody
 	Each  func(Step)     // after every step
@@ -68,9 +70,11 @@ type Subject interface {
 	Restore(path string, p *Progress, best bool) error
 }
 
-// Run trains. On a cancelled context, and on an error, the state before the step that failed is kept in the folder.
+// Run trains. On a cancelled context, and on an error, the state before the step that failed is kept in the folder. A loss or gradient
+// that is not finite comes of the values that the update before has made: then the newest state is kept with which a step has
+// succeeded, from which a run may also go on with another learning rate or bound of the norm.
 func Run(ctx context.Context, s Subject, p *plan.Plan, o Settings) (*Progress, error) {
-	r := &run{Subject: s, plan: p, o: o, done: &Progress{Fingerprint: o.Fingerprint}}
+	r := &run{Subject: s, plan: p, o: o, done: &Progress{Fingerprint: o.Fingerprint, Same: o.Same}, proven: -1}
 	if err := r.open(); err != nil {
 		return nil, err
 	}
@@ -78,6 +82,11 @@ func Run(ctx context.Context, s Subject, p *plan.Plan, o Settings) (*Progress, e
 	r.started = time.Now()
 	if o.Start != nil {
 		o.Start(r.done.Step)
+	}
+	if n := len(r.done.Evals); r.done.Step > 0 && (n == 0 || r.done.Evals[n-1].Step != r.done.Step) { // where the earlier run was interrupted in it
+		if err := r.eval(ctx); err != nil {
+			return r.done, err
+		}
 	}
 	for r.done.Step < len(p.Steps) {
 		if err := r.step(ctx); err != nil {
@@ -99,6 +108,7 @@ type run struct {
 	plan    *plan.Plan
 	o       Settings
 	done    *Progress
+	proven  int     // steps done at the newest state from which a step has succeeded; -1: none
 	before  float64 // seconds of earlier runs
 	started time.Time
 }
@@ -109,29 +119,39 @@ func (r *run) open() error {
 		return nil
 	}
 	if !r.o.Resume {
-		if err := os.RemoveAll(r.o.Dir); err != nil {
+		if err := empty(r.o.Dir); err != nil {
 			return err
 		}
 	}
 	if err := os.MkdirAll(r.o.Dir, 0o777); err != nil {
 		return err
 	}
-	path, err := latest(r.o.Dir)
+	path, _, err := Latest(r.o.Dir)
 	if err != nil || path == "" {
 		return err
 	}
 	var p Progress
-	if err := r.Restore(path, &p, false); err != nil {
+	f, err := readState(path, &p)
+	if err != nil {
 		return err
 	}
-	if p.Fingerprint != r.o.Fingerprint {
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if p.Fingerprint != r.o.Fingerprint && (p.Same != r.o.Same || !there(r.o.Dir, haltedName)) {
 		return fmt.Errorf("%s: %w", r.o.Dir, ErrOtherRun)
 	}
 	if p.Step > len(r.plan.Steps) || p.Step != len(p.Steps) {
 		return fmt.Errorf("%s: %w: %d steps, %d planned", path, ErrState, p.Step, len(r.plan.Steps))
 	}
+	p.Fingerprint = r.o.Fingerprint
 	r.done = &p
-	return nil
+	return r.Restore(path, new(Progress), false)
+}
+
+func there(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
 }
 
 // step runs one step and what follows it.
@@ -147,6 +167,9 @@ func (r *run) step(ctx context.Context) error {
 		return fmt.Errorf("step %d: %w", n, err)
 	}
 	s.Seconds = time.Since(began).Seconds()
+	if err := r.prove(n); err != nil {
+		return err
+	}
 	r.done.Step, r.done.Steps = n+1, append(r.done.Steps, s)
 	if r.o.Each != nil {
 		r.o.Each(s)
@@ -160,24 +183,56 @@ func (r *run) step(ctx context.Context) error {
 	return nil
 }
 
-// save writes the state and removes the one before.
+// prove notes that a step has succeeded from the state after n steps, if there is one: older ones are not needed any more.
+func (r *run) prove(n int) error {
+	if r.o.Dir == "" || !there(r.o.Dir, stateName(n)) {
+		return nil
+	}
+	r.proven = n
+	return prune(r.o.Dir, n)
+}
+
+// save writes the state, and removes those before that are not needed.
 func (r *run) save() error {
 	r.done.Seconds = r.before + time.Since(r.started).Seconds()
 	if err := r.Save(filepath.Join(r.o.Dir, stateName(r.done.Step)), *r.done, false); err != nil {
 		return err
 	}
-	return prune(r.o.Dir, r.done.Step)
+	if err := os.RemoveAll(filepath.Join(r.o.Dir, haltedName)); err != nil {
+		return err
+	}
+	return prune(r.o.Dir, r.done.Step, r.proven)
 }
 
 // abandon keeps what there is after an error.
 func (r *run) abandon(err error) error {
-	if r.o.Dir == "" || r.done.Step == 0 || errors.Is(err, errTorn) {
+	switch {
+	case r.o.Dir == "":
 		return err
-	}
-	if _, there := os.Stat(filepath.Join(r.o.Dir, stateName(r.done.Step))); there == nil {
+	case errors.Is(err, lm.ErrNonFinite):
+		return r.halt(err)
+	case r.done.Step == 0 || errors.Is(err, errTorn) || there(r.o.Dir, stateName(r.done.Step)):
 		return err
 	}
 	return errors.Join(err, r.save())
+}
+
+// halt keeps the newest state with which a step has succeeded, and says which that is.
+func (r *run) halt(err error) error {
+	if rm := os.RemoveAll(filepath.Join(r.o.Dir, stateName(r.done.Step))); rm != nil {
+		return errors.Join(err, rm)
+	}
+	path, steps, failed := Latest(r.o.Dir)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	if path == "" {
+		return fmt.Errorf("%w; there is no earlier state (HINT: begin anew with a smaller --lr, a --warmup or a --clip; --save-every says how often a state is kept)", err)
+	}
+	if failed := os.WriteFile(filepath.Join(r.o.Dir, haltedName), []byte(err.Error()+"\n"), 0o666); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return fmt.Errorf("%w; the state after %d steps is kept (HINT: --resume goes on from it, with a smaller --lr or a --clip)", err, steps)
 }
 
 // eval measures the loss on the held-out data when it is time.
@@ -188,6 +243,9 @@ func (r *run) eval(ctx context.Context) error {
 	}
 	loss, err := Mean(ctx, r.Subject, *r.o.Eval, r.o.Batch)
 	if err != nil {
+		return err
+	}
+	if err := finite("the held-out loss", loss); err != nil {
 		return err
 	}
 	e := Eval{Step: n, Loss: loss, Best: true}

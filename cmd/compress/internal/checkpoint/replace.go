@@ -74,7 +74,7 @@ func weightsOf(dir string) func(name string) bool {
 // sideFiles are the files beside the weights that outputs have, as patterns.
 var sideFiles = []string{
 	"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "merges.txt",
-	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "pruning.json", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
+	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "pruning.json", "training.html", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
 }
 
 func belongs(name string) bool {

@@ -59,16 +59,23 @@ func Train(j *shell.Job, model string, o Options) (any, error) {
 	if err := r.check(model); err != nil {
 		return nil, err
 	}
+	release, err := claim(r.o.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
+	}
+	defer release()
 	precision, ok := precisions[o.Precision]
 	if !ok {
 		return nil, shell.Usagef("--precision %q; known: exact, fast", o.Precision)
 	}
-	var err error
 	if r.model, err = j.Load(model, lm.Options{Precision: precision, Bits: o.Bits}); err != nil {
 		return nil, err
 	}
 	defer r.model.Close()
 	if err := r.read(); err != nil {
+		return nil, err
+	}
+	if err := r.earlier(); err != nil {
 		return nil, err
 	}
 	defer r.end()
@@ -138,12 +145,6 @@ func (r *run) replaceable(model string) func(dir string) error {
 		return checkpoint.Replaceable(model)
 	}
 	return nil
-}
-
-// state is the hidden folder beside the output that an interrupted run goes on from.
-func state(out string) string {
-	clean := filepath.Clean(out)
-	return filepath.Join(filepath.Dir(clean), "."+filepath.Base(clean)+".training")
 }
 
 // read reads the data.

@@ -1,0 +1,66 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/lora"
+)
+
+// state is the hidden folder beside the output that an interrupted run goes on from.
+func state(out string) string {
+	clean := filepath.Clean(out)
+	return filepath.Join(filepath.Dir(clean), "."+filepath.Base(clean)+".training")
+}
+
+// claim makes the folder of the state, or takes the one that an interrupted run left, and locks it until release: two runs would mix their
+// states, and the later one would replace the output of the other. The error wraps [checkpoint.ErrBusy] while another run has it.
+func claim(dir string) (release func(), err error) {
+	for {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return nil, err
+		}
+		f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the end of another run has removed it
+		}
+		if err != nil {
+			return nil, err
+		}
+		if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("%w: %s is locked", checkpoint.ErrBusy, dir), f.Close())
+		}
+		mine, errMine := f.Stat()
+		now, errNow := os.Lstat(dir)
+		if errMine == nil && errNow == nil && os.SameFile(mine, now) { // also on file systems without locks
+			return func() {
+				_ = os.Remove(dir) // where nothing is in it
+				_ = f.Close()
+			}, nil
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// earlier says what becomes of the state of an unfinished run, or that there is none to go on from.
+func (r *run) earlier() error {
+	steps, err := lora.Unfinished(r.o.StateDir)
+	if err != nil {
+		return err
+	}
+	switch {
+	case steps > 0 && !r.o.Resume:
+		r.Note("%s: the %d steps of an unfinished run are discarded; --resume would have continued it", r.o.Out, steps)
+	case steps == 0 && r.o.Resume:
+		r.Note("%s: no unfinished run is there to resume; this one begins with the first step", r.o.Out)
+	}
+	return nil
+}
