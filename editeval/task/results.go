@@ -1,6 +1,7 @@
 package task
 
 import (
+	"encoding/json"
 	"math"
 	"regexp"
 	"slices"
@@ -152,7 +153,11 @@ func number(v float64) any {
 func versionOf(t *taskfile.Task) any {
 	if m, ok := t.Raw.Get("metadata"); ok {
 		if d, ok := m.(*value.Dict); ok {
-			if v, ok := d.Get("version"); ok {
+			v, ok := d.Get("version")
+			if f, isFloat := v.(float64); isFloat && !math.IsNaN(f) && !math.IsInf(f, 0) {
+				return json.Number(value.Repr(f)) // 1.0 stays 1.0
+			}
+			if ok {
 				return v
 			}
 		}
