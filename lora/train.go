@@ -156,6 +156,9 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := c.Idle(base.Modules()); err != nil {
+		return nil, err
+	}
 	return forms.New(c, base, o.Seed)
 }
 

@@ -35,6 +35,9 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 					return nil, err
 				}
 			}
+			if err := training.Idle(cmd.Flags()); err != nil {
+				return nil, err
+			}
 			if o.Start != "" { // its kind and sizes hold, unless they are asked for
 				o.Kind, o.Rank, o.Alpha = given(cmd, "kind", o.Kind), given(cmd, "rank", o.Rank), given(cmd, "alpha", o.Alpha)
 			}
@@ -112,7 +115,7 @@ func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.Float64Var(&o.LR, "lr", 0, "learning rate; 0 is 2e-4, for --kind full 1e-5")
 	f.StringVar(&o.Schedule, "schedule", "constant", "of the learning rate: "+strings.Join(optim.ScheduleNames, ", "))
 	f.IntVar(&o.Warmup, "warmup", 0, "steps over which the learning rate rises")
-	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "share of a value, times the learning rate, that a step takes away")
+	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "share of a value, times the learning rate, that a step takes away; norms and biases are left out")
 	f.Float64Var(&o.Clip, "clip", 0, "largest norm of all gradients together; 0 is no bound")
 	f.StringVar(&o.Optimizer, "optimizer", "adamw", "adamw; with --kind full also lomo and adalomo, which keep next to no state")
 	f.IntVar(&o.EvalEvery, "eval-every", 0, "steps between evaluations; 0 is only after the last")

@@ -165,7 +165,7 @@ func compileAll(key string, list []Pattern) (func(path string, other float64) fl
 	res := make([]*regexp.Regexp, len(list))
 	for i, p := range list {
 		var err error
-		if res[i], err = compile(key, `\A(?:.*\.)?(?:`+p.Key+`)\z`); err != nil {
+		if res[i], err = compile(key, patternOf(p)); err != nil {
 			return nil, err
 		}
 	}
@@ -178,6 +178,9 @@ func compileAll(key string, list []Pattern) (func(path string, other float64) fl
 		return other
 	}, nil
 }
+
+// patternOf is a pattern as the regular expression of whole paths.
+func patternOf(p Pattern) string { return `\A(?:.*\.)?(?:` + p.Key + `)\z` }
 
 // known lists the last parts of the modules' names for messages.
 func known(modules []Module) string {
