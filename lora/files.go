@@ -227,7 +227,7 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 type CombineOptions struct {
 	Method    string            // see [CombineMethods]
 	Weights   []float64         // of the adapters; nil: 1 each
-	Density   float64           // share of values that pruning keeps; 1 or more: all; required where the method prunes
+	Density   float64           // share of values that pruning keeps; 1: all; required where the method prunes
 	Sign      string            // how ties elects signs: total (default) or frequency
 	Rank      int               // of the methods that cut to a rank; 0: the largest of the adapters
 	Seed      uint64            // of random pruning
@@ -330,6 +330,9 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 		return nil, err
 	}
 	r := &ExportReport{Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(), Notes: notes, Exact: true}
+	if most := a.MaxRank(); o.Rank > most {
+		return nil, fmt.Errorf("%w: rank %d to cut to, but the adapter has %d", ErrOption, o.Rank, most)
+	}
 	if o.Rank > 0 {
 		cut, part, err := combine.Cut(ctx, combine.Named{Name: dir, Adapter: a}, o.Rank, o.Threads)
 		if err != nil {

@@ -12,7 +12,7 @@ func reportCmd(a *shell.App) *cobra.Command {
 	overwrite := false
 	cmd := a.Verb(shell.Verb{
 		Use: "report RUN... --out report.html", Short: "Put the reports of several runs on one page",
-		Long: "Reads the JSON reports that --report wrote (or the report.json of a folder) and writes one self-contained page with figures, " +
+		Long: "Reads the JSON reports that --report wrote (or the report.json or training.json of a folder) and writes one self-contained page with figures, " +
 			"plots and tables, side by side. The ending of --out chooses the form: .html, .md or .csv (the figures side by side).",
 		Example: "compress demo\ncompress ppl demo-out/base --data demo-out/text/test.txt --seqlen 256 --report dense.json\n" +
 			"compress report demo-out dense.json --out report.html",

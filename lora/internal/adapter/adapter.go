@@ -141,6 +141,15 @@ func (a *Adapter) Params() []*Param {
 	return list
 }
 
+// MaxRank is the largest rank of a module.
+func (a *Adapter) MaxRank() int {
+	most := 0
+	for _, l := range a.Low {
+		most = max(most, l.Rank)
+	}
+	return most
+}
+
 // Count is the number of trained elements.
 func (a *Adapter) Count() int64 {
 	var n int64

@@ -34,7 +34,7 @@ const (
 type Options struct {
 	Method  string    // see [Methods]
 	Weights []float64 // of the adapters; nil: 1 each
-	Density float64   // share of values that pruning keeps; 1 or more: all; required where the method prunes
+	Density float64   // share of values that pruning keeps; 1: all; required where the method prunes
 	Sign    Sign      // Total by default
 	Rank    int       // of the methods that cut to a rank; 0: the largest of the adapters
 	Seed    uint64    // of random pruning
@@ -147,6 +147,8 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 		c.weights = slices.Repeat([]float64{1}, len(list))
 	}
 	switch {
+	case o.Density > 1:
+		return nil, fmt.Errorf("%w: density %g is no share; 1 keeps all values", ErrOption, o.Density)
 	case len(list) == 0:
 		return nil, fmt.Errorf("%w: there are no adapters", ErrOption)
 	case len(c.weights) != len(list):

@@ -184,6 +184,7 @@ func TestRefused(t *testing.T) {
 		{ok, combine.Options{Method: "mean"}, combine.ErrMethod},
 		{ok, combine.Options{Method: "ties"}, combine.ErrOption},
 		{ok, combine.Options{Method: "ties", Density: math.NaN()}, combine.ErrOption},
+		{ok, combine.Options{Method: "ties", Density: 2}, combine.ErrOption},
 		{ok, combine.Options{Method: "ties", Density: 0.5, Sign: "majority"}, combine.ErrOption},
 		{ok, combine.Options{Method: "linear", Sign: combine.Frequency}, combine.ErrOption},
 		{ok, combine.Options{Method: "cat", Density: 0.5}, combine.ErrOption},

@@ -51,7 +51,10 @@ type Options struct {
 
 // Counts says what became of the records.
 type Counts struct {
-	Records, Blank, Cut int
+	Records int `json:"records"`
+	Blank   int `json:"blank"` // lines without a record
+	Cut     int `json:"cut"`   // answers and conversations that lost their ends
+	Split   int `json:"split"` // texts that became several sequences
 }
 
 // sample is one sequence.
@@ -120,6 +123,10 @@ func (r *reader) windows() corpus.Windows {
 		tokens += int64(len(s.ids))
 	}
 	w := corpus.New(ids, r.path)
+	w.Mode = corpus.Documents
+	if r.counts.Split > 0 {
+		w.Mode = corpus.Window
+	}
 	w.Labels, w.Docs, w.Tokens, w.Blank = labels, r.counts.Records, tokens, r.counts.Blank
 	return w
 }
@@ -207,7 +214,7 @@ func (r *reader) addText(text string) error {
 	}
 	ids = r.end(ids, true)
 	if len(ids) > r.o.SeqLen {
-		r.counts.Cut++
+		r.counts.Split++
 	}
 	for lo := 0; lo < len(ids); lo += r.o.SeqLen {
 		piece := ids[lo:min(lo+r.o.SeqLen, len(ids))]

@@ -30,14 +30,22 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 	return p
 }
 
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // maxReport bounds what is read of a report.
 const maxReport = 256 << 20
 
-// Read reads one report: a JSON file, or the report.json of a folder.
+// Read reads one report: a JSON file, or the report.json or training.json of a folder.
 func Read(path string) (*Run, error) {
 	file := path
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		file = filepath.Join(path, "report.json")
+		if trained := filepath.Join(path, "training.json"); !exists(file) && exists(trained) {
+			file = trained
+		}
 	}
 	data, err := regular.ReadFile(file, maxReport)
 	if err != nil {

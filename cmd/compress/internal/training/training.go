@@ -281,7 +281,10 @@ func (r *run) watch() {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
 		}
 		if r.count.Cut > 0 {
-			r.Note("%d of %d records are longer than --seqlen and were cut", r.count.Cut, r.count.Records)
+			r.Note("%d of %d records are longer than --seqlen %d: their ends were cut off", r.count.Cut, r.count.Records, r.o.SeqLen)
+		}
+		if most := r.model.Config().MaxPositions; most > 0 && r.o.SeqLen > most {
+			r.Note("--seqlen %d: the model has %d positions, so sequences have at most that many tokens", r.o.SeqLen, most)
 		}
 		if p.Dropped > 0 {
 			r.Note("%d sequences have no token that counts and are left out", p.Dropped)
