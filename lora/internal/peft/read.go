@@ -7,8 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -43,11 +46,27 @@ func read(dir string, modules []adapter.Module) (*adapter.Adapter, []string, err
 		return nil, nil, err
 	}
 	defer f.Close()
-	r := &reader{settings: s, file: f, modules: modules, byPath: map[string]int{}, low: map[string]*found{}}
+	r := &reader{settings: s, file: f, modules: renamed(modules, f.Names()), byPath: map[string]int{}, low: map[string]*found{}}
 	if err := r.read(); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
 	}
 	return r.out, s.notes, nil
+}
+
+// renamed gives the head the name that the file has for it. That of GPT-NeoX is embed_out in its checkpoints and in the transformers library up
+// to version 4, and lm_head from version 5 on.
+func renamed(modules []adapter.Module, keys []string) []adapter.Module {
+	named := func(path string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, prefix+path+".") })
+	}
+	other := map[string]string{"embed_out": "lm_head", "lm_head": "embed_out"}
+	for i, m := range modules {
+		if name := other[m.Path]; m.Role == arch.Head && !m.Tied && name != "" && !named(m.Path) && named(name) {
+			modules = slices.Clone(modules)
+			modules[i].Path = name
+		}
+	}
+	return modules
 }
 
 // Config reads the configuration of the adapter in a folder alone.
