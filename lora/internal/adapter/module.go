@@ -66,6 +66,9 @@ func modulePath(c *arch.Config, p arch.Param) string {
 	if prefix := c.Arch.OptionalPrefix; prefix != "" && p.Role != arch.Head && !strings.HasPrefix(path, prefix) {
 		path = prefix + path
 	}
+	if p.Role == arch.Head && path == "embed_out" {
+		return "lm_head" // of GPT-NeoX, from version 5 of the library on
+	}
 	return path
 }
 

@@ -3,6 +3,7 @@ package peft
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,7 +226,10 @@ func checkRange(key string, data []byte, x []float32, t safetensors.DType) error
 // else.
 func Vacant(dir string, overwrite bool) error {
 	entries, err := os.ReadDir(dir)
+	link, linkErr := os.Lstat(dir)
 	switch {
+	case errors.Is(err, os.ErrNotExist) && linkErr == nil && link.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s: %w: a link to nothing (HINT: choose another place)", dir, folder.ErrExists)
 	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case err != nil:
