@@ -41,8 +41,12 @@ type Row struct {
 var runs = []struct{ name, method, pattern string }{
 	{"magnitude-50", "magnitude", prune.Unstructured},
 	{"wanda-50", "wanda", prune.Unstructured},
+	{"pruner-zero-50", "pruner-zero", prune.Unstructured},
+	{"sparsegpt-50", "sparsegpt", prune.Unstructured},
 	{"magnitude-2-4", "magnitude", "2:4"},
 	{"wanda-2-4", "wanda", "2:4"},
+	{"pruner-zero-2-4", "pruner-zero", "2:4"},
+	{"sparsegpt-2-4", "sparsegpt", "2:4"},
 }
 
 // command marks the report of a demo, so that a later demo knows the folder as its own.

@@ -76,11 +76,11 @@ func write(j *shell.Job, dir string, r *Report) error {
 	}
 	var b bytes.Buffer
 	page := &report.Page{
-		Title: "compress demo", Subtitle: "A 0.5M-parameter Llama, pruned four ways",
+		Title: "compress demo", Subtitle: "A 0.5M-parameter Llama, pruned eight ways",
 		Sections: []report.Section{{
 			Title: "What pruning cost",
 			Text: []string{"Half of the weights of every matrix are set to zero: the smallest ones (magnitude), or those that matter least for " +
-				"the outputs on calibration text (Wanda). 2:4 zeroes two of every four neighbours, the pattern that hardware can use."},
+				"the outputs on calibration text (Wanda), or for the loss as its gradient says (Pruner-Zero); SparseGPT also corrects the weights that stay. 2:4 zeroes two of every four neighbours, the pattern that hardware can use."},
 			Charts: []*report.Chart{chart}, Tables: []*report.Table{r.table()},
 		}},
 	}
