@@ -23,7 +23,7 @@ func TestFormulasRefused(t *testing.T) {
 	}{
 		{"W * foo", gp.ErrUnknown},
 		{"W * (X", gp.ErrSyntax},
-		{"G * 2", gp.ErrUnknown},
+		{"G * 2", gp.ErrSyntax},
 		{"G + X", gp.ErrNoWeight},
 		{"sqrt(X)", gp.ErrShape},
 		{"Wc1 * X", gp.ErrShape},
