@@ -234,9 +234,12 @@ func joinTexts(parts []string, between any, b *budget) (any, error) {
 // extreme picks the largest (1) or smallest (-1) item.
 func extreme(sign int) function {
 	return func(x any, g given) (any, error) {
-		list, err := g.iterate(x)
-		if err != nil || len(list) == 0 {
-			return nil, errors.Join(err, fmt.Errorf("%w: no items", ErrUndefined))
+		list, err := g.byItself(x)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) == 0 {
+			return nil, fmt.Errorf("%w: no items", ErrUndefined)
 		}
 		best := list[0]
 		for _, v := range list[1:] {
@@ -250,6 +253,14 @@ func extreme(sign int) function {
 		}
 		return best, nil
 	}
+}
+
+// byItself lists items that are compared as they are, not by an attribute.
+func (g given) byItself(x any) ([]any, error) {
+	if g.or(1, "attribute", nil) != nil {
+		return nil, fmt.Errorf("%w: comparing by an attribute", ErrUnknown)
+	}
+	return g.iterate(x)
 }
 
 func filterRegexReplace(x any, g given) (any, error) {
@@ -417,7 +428,7 @@ func filterTrim(x any, g given) (any, error) {
 }
 
 func filterUnique(x any, g given) (any, error) {
-	list, err := g.iterate(x)
+	list, err := g.byItself(x)
 	out := []any{}
 	for _, v := range list {
 		if err := g.payFor(out...); err != nil {

@@ -83,7 +83,7 @@ func TestFaults(t *testing.T) {
 		"{{ missing }}": ErrUndefined, "{{ choices.texts }}": ErrUndefined, "{{ list[9] }}": ErrUndefined, "{{ missing.x|default(1) }}{{ missing }}": ErrUndefined,
 		"{{ n + text }}": ErrType, "{{ n < text }}": ErrType, "{{ choices.label.index('Z') }}": ErrType, "{{ 1 // 0 }}": ErrType, "{% for x in n %}{% endfor %}": ErrType,
 		"{{ 9223372036854775807 + 1 }}": ErrType, "{{ 10**30 }}": ErrType, "{{ 2.0**99999 }}": ErrType, "{{ (-1)**0.5 }}": ErrType, "{{ 0**-1 }}": ErrType, "{{ 9223372036854775808 }}": ErrType, "{{ 4611686018427387904 * 2 }}": ErrType, "{{ '9223372036854775808'|int }}": ErrType,
-		"{{ ','.join([1, 2]) }}": ErrType, "{{ {1: 'a'} }}": ErrUnknown,
+		"{{ ','.join([1, 2]) }}": ErrType, "{{ {1: 'a'} }}": ErrUnknown, "{{ list|max(attribute='a') }}": ErrUnknown, "{{ list|unique(attribute='a') }}": ErrUnknown,
 		"{{ 'x' * 99999999999 }}": ErrCost, "{{ " + strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100) + " }}": ErrCost,
 		"{{ range(99999999) }}": ErrCost, strings.Repeat("{% if n %}", 80): ErrCost,
 		"{% set a = text*99999 %}" + strings.Repeat("{% set a = a ~ a %}", 60): ErrCost,
