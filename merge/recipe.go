@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
 // recipeLimit bounds what is read of a recipe file.

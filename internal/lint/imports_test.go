@@ -44,12 +44,13 @@ var mayImport = map[string][]string{
 	"internal/lint":   {},
 
 	"internal/regular": {},
+	"internal/strict":  {},
 
 	"cmd/compress": {anything},
 }
 
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
-var everywhere = []string{"internal/regular"}
+var everywhere = []string{"internal/regular", "internal/strict"}
 
 // anything in a row of the table allows all imports.
 const anything = "*"

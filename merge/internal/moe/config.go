@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

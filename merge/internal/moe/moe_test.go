@@ -14,10 +14,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

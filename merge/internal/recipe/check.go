@@ -3,8 +3,8 @@ package recipe
 import (
 	"slices"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
 // scope is the settings of one place of the recipe, converted to the method's types.

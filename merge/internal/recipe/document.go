@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/naming"
-	"github.com/modelcompress/compress/merge/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/naming"
-	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
 // Mediated is the merge_method of a conflict-aware merge into a dense model and sparse experts.
@@ -49,8 +49,8 @@ type Dense struct {
 
 // Keep says what a sparse expert keeps of its difference from the dense model.
 type Keep struct {
-	Kind  string  // magnitude (default, 0.1), energy, random, lowrank, sign1
-	Value float64 // a share in [0, 1], or the rank
+	Kind  string  // magnitude (default, 0.1), energy, random, lowrank, bits, sign1
+	Value float64 // a share in [0, 1], the rank, or bits per element
 }
 
 // Router says how prompts choose experts.
@@ -256,8 +256,10 @@ func keep(r *strict.Reader, n *strict.Node) Keep {
 		out.Value = share(r, e.Value, e.Key)
 	case e.Key == "lowrank":
 		out.Value = float64(r.Int(e.Value, e.Key, 0, 1<<20))
+	case e.Key == "bits":
+		out.Value = float64(r.Int(e.Value, e.Key, 1, 8))
 	default:
-		r.Add(e.Place, strict.ErrUnknownKey, "unknown kind %q in keep%s", e.Key, strict.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "sign1"}))
+		r.Add(e.Place, strict.ErrUnknownKey, "unknown kind %q in keep%s", e.Key, strict.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

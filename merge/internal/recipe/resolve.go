@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/internal/strict"
 )
 
 // Resolve makes the plan of a document: inputs are its References as they lie on disk, methods the table of methods.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/internal/strict"
 )
 
 // Parameters are the settings of one place of a recipe by name, in the order of the file.

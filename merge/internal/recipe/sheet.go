@@ -1,6 +1,6 @@
 package recipe
 
-import "github.com/modelcompress/compress/merge/internal/strict"
+import "github.com/modelcompress/compress/internal/strict"
 
 // Sheet is the parameters of a method that a mediate recipe names inside its own.
 type Sheet struct {

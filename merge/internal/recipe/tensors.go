@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
 

@@ -3,7 +3,7 @@ package recipe
 import (
 	"strings"
 
-	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/internal/strict"
 )
 
 // Vocabulary says whose tokens the output has.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/modelcompress/compress/merge/internal/strict"
+	"github.com/modelcompress/compress/internal/strict"
 )
 
 // Variable is a number to be found.

@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
 const example = `merge_method: linear

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/strict"
 )
 
 // Vocabulary is the output's tokenizer, and where the rows of its tokens come from.
