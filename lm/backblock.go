@@ -13,7 +13,7 @@ import (
 // the gradients of the block's parameters to [Hooks].WeightGrad and those of its output and of h (states l+1 and l) to HiddenGrad. The options'
 // labels, objective and edits do not apply. [Model.OutputRMS] and [Model.OutputSquare] are such losses.
 func (m *Model) BackwardBlock(ctx context.Context, l int, h *Hidden, loss func(out, grad kernels.Mat) (float64, error), o BackwardOptions) (float64, error) {
-	b, err := m.beginBackward(h.Lens, o)
+	b, err := m.beginBackward(h.Lens, o, nil)
 	if err != nil {
 		return 0, err
 	}

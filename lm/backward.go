@@ -62,7 +62,7 @@ func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) 
 		return nil, err
 	}
 	defer h.Free()
-	b, err := m.beginBackward(h.Lens, o)
+	b, err := m.beginBackward(h.Lens, o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +71,11 @@ func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) 
 	if err := b.cut(ids); err != nil {
 		return nil, err
 	}
+	return b.all(ctx, h)
+}
+
+// all runs the blocks on h, the head, and everything back.
+func (b *backward) all(ctx context.Context, h *Hidden) (*Result, error) {
 	if err := b.forward(ctx, h.X); err != nil {
 		return nil, err
 	}
@@ -84,8 +89,9 @@ func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) 
 // backward is one backward pass.
 type backward struct {
 	*pass
-	o   BackwardOptions
-	ids []int32 // of all rows
+	o     BackwardOptions
+	ids   []int32 // of all rows
+	first int     // block
 
 	needs  []bool // hidden states whose gradients are needed, here or for what is below
 	trains []bool // blocks in which something is wanted
@@ -97,12 +103,12 @@ type backward struct {
 	taken  []*kernels.Buffer // for the whole pass
 }
 
-func (m *Model) beginBackward(lens []int, o BackwardOptions) (*backward, error) {
+func (m *Model) beginBackward(lens []int, o BackwardOptions, past []layer.Past) (*backward, error) {
 	if o.Hooks == nil {
 		o.Hooks = &Hooks{}
 	}
 	s := m.borrow()
-	p, err := m.begin(s, lens, o.Hooks)
+	p, err := m.beginAfter(s, lens, o.Hooks, past)
 	if err != nil {
 		m.giveBack(s)
 		return nil, err
@@ -167,10 +173,10 @@ func (b *backward) wantsHidden(state int) bool {
 // forward runs the blocks on x in place and keeps what the way back needs.
 func (b *backward) forward(ctx context.Context, x kernels.Mat) error {
 	b.choose(x.Rows)
-	if err := b.edit(0, x); err != nil {
+	if err := b.edit(b.first, x); err != nil {
 		return err
 	}
-	for l := range b.m.blocks {
+	for l := b.first; l < len(b.m.blocks); l++ {
 		if err := b.with(ctx, l, func(block *block) error { return b.step(block, x) }); err != nil {
 			return err
 		}

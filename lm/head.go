@@ -3,7 +3,6 @@ package lm
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -195,14 +194,8 @@ func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
 
 // checkLosses finds the first loss that is no finite number, and why.
 func (m *Model) checkLosses(lens []int, losses []float64) error {
-	at := 0
-	for i, n := range lens {
-		for t := range max(n-1, 0) {
-			if loss := losses[at]; math.IsNaN(loss) || math.IsInf(loss, 0) {
-				return fmt.Errorf("loss of sequence %d, position %d: %w: %g: %s", i, t, ErrNonFinite, loss, m.blame())
-			}
-			at++
-		}
+	if i, t, loss, bad := layer.NotFinite(lens, losses); bad {
+		return fmt.Errorf("loss of sequence %d, position %d: %w: %g: %s", i, t, ErrNonFinite, loss, m.blame())
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package lm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -97,7 +96,7 @@ func (s *Saver) plan() stage.Plan {
 	}
 	p.Files.MaxShardSize = s.opts.MaxShardSize
 	if src.Indexed() {
-		p.Files.IndexMetadata = stringsOf(src.IndexMetadata())
+		p.Files.IndexMetadata = stage.Strings(src.IndexMetadata())
 		if s.opts.MaxShardSize == 0 {
 			p.Files.ShardOf = map[string]string{}
 			for _, name := range s.names {
@@ -106,18 +105,6 @@ func (s *Saver) plan() stage.Plan {
 		}
 	}
 	return p
-}
-
-// stringsOf keeps the entries of an index's metadata that are strings; total_size is computed anew.
-func stringsOf(raw map[string]json.RawMessage) map[string]string {
-	all := map[string]string{}
-	for key, value := range raw {
-		var text string
-		if key != "total_size" && json.Unmarshal(value, &text) == nil {
-			all[key] = text
-		}
-	}
-	return all
 }
 
 // Done reports whether a tensor is complete, from this run or an interrupted one.
@@ -240,7 +227,7 @@ func (s *Saver) write(name string) error {
 		if err != nil {
 			return err
 		}
-		return s.writeMat(name, value, want)
+		return stage.WriteMat(s.folder, s.m.dev, name, value, dtypes[want])
 	}
 	if stored.DType == want {
 		if s.buf == nil {
@@ -248,7 +235,7 @@ func (s *Saver) write(name string) error {
 		}
 		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
 	}
-	return s.convert(name, stored, want)
+	return stage.Convert(s.folder, s.m.dev, s.m.source, stored, dtypes[stored.DType], dtypes[want])
 }
 
 func (s *Saver) value(p *param) (kernels.Mat, error) {
@@ -256,65 +243,4 @@ func (s *Saver) value(p *param) (kernels.Mat, error) {
 	defer s.m.mu.Unlock()
 	err := s.m.bind(p)
 	return p.Value, err
-}
-
-// pieceLen is how many elements are converted or downloaded at a time.
-const pieceLen = 1 << 20
-
-// writeMat writes a matrix of the device, converted where it must be.
-func (s *Saver) writeMat(name string, x kernels.Mat, want safetensors.DType) error {
-	flat, t := x.Reshape(1, x.Len()), dtypes[want]
-	size := t.Size()
-	piece, err := s.m.dev.Alloc(t, min(pieceLen, flat.Cols))
-	if err != nil {
-		return err
-	}
-	defer piece.Free()
-	raw := make([]byte, piece.Len*size)
-	for lo := 0; lo < flat.Cols; lo += pieceLen {
-		hi := min(lo+pieceLen, flat.Cols)
-		s.m.ops.Convert(kernels.MatOf(piece, 1, hi-lo), flat.ColRange(lo, hi))
-		part := raw[:(hi-lo)*size]
-		if err := s.m.dev.Download(part, piece, 0); err != nil {
-			return err
-		}
-		if err := s.folder.Writer().WriteAt(name, part, int64(lo*size)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// convert writes an unchanged tensor in another type, piece by piece.
-func (s *Saver) convert(name string, stored safetensors.Info, want safetensors.DType) error {
-	from, to, n := dtypes[stored.DType], dtypes[want], int(stored.Elements())
-	a, err := s.m.dev.Alloc(from, min(pieceLen, n))
-	if err != nil {
-		return err
-	}
-	defer a.Free()
-	b, err := s.m.dev.Alloc(to, min(pieceLen, n))
-	if err != nil {
-		return err
-	}
-	defer b.Free()
-	raw := make([]byte, a.Len*max(from.Size(), to.Size()))
-	for lo := 0; lo < n; lo += pieceLen {
-		k := min(pieceLen, n-lo)
-		in, out := raw[:k*from.Size()], raw[:k*to.Size()]
-		if _, err := s.m.source.ReadAt(name, in, int64(lo*from.Size())); err != nil {
-			return err
-		}
-		if err := s.m.dev.Upload(a, 0, in); err != nil {
-			return err
-		}
-		s.m.ops.Convert(kernels.MatOf(b, 1, k), kernels.MatOf(a, 1, k))
-		if err := s.m.dev.Download(out, b, 0); err != nil {
-			return err
-		}
-		if err := s.folder.Writer().WriteAt(name, out, int64(lo*to.Size())); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -40,7 +40,9 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 	}
 	dq, dk, dv := p.gradHeads(b, p.from+h.Rows)
 	dq = p.late(dq)
-	p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out)
+	if err := p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out); err != nil {
+		return err
+	}
 	dk, dv = p.late(dk), p.late(dv) // queries see keys that are left out
 	p.rotate(dq, dk, true)
 	if err := p.clampHeadsBackward(dq, dk, dv); err != nil {
@@ -77,7 +79,7 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 		return q, k, v, err
 	}
 	q, k, v = split(p.Config, y)
-	if len(p.Past) == 1 {
+	if p.cached() {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
 		p.copyHeads(ck, k)
 		p.copyHeads(cv, v)
@@ -137,7 +139,7 @@ func split(c *arch.Config, y kernels.Mat) (q, k, v heads) {
 	return heads{y.ColRange(0, nq), d}, heads{y.ColRange(nq, nq+nk), d}, heads{y.ColRange(nq+nk, nq+2*nk), d}
 }
 
-// copyHeads copies key/value heads to a dense matrix.
+// copyHeads copies key/value heads.
 func (p *Pass) copyHeads(dst, src heads) {
 	c := p.Config
 	if src.stride == dst.stride {
@@ -146,7 +148,7 @@ func (p *Pass) copyHeads(dst, src heads) {
 	}
 	for h := range c.KVHeads {
 		d := c.HeadDim
-		p.ops.Convert(dst.mat.ColRange(h*d, h*d+d), src.mat.ColRange(h*src.stride, h*src.stride+d))
+		p.ops.Convert(dst.mat.ColRange(h*dst.stride, h*dst.stride+d), src.mat.ColRange(h*src.stride, h*src.stride+d))
 	}
 }
 
@@ -271,7 +273,10 @@ func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
 }
 
 // attendBackward computes the gradients of queries, keys and values.
-func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) {
+func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) error {
+	if p.Past != nil {
+		return p.attendPastBackward(b, d, dout, out)
+	}
 	from := p.from
 	p.from = 0
 	q, k, v := p.recordedHeads(b, from+out.Rows)
@@ -286,6 +291,7 @@ func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) {
 		p.ops.AttentionBackward(d[0].mat.RowRange(lo, end), d[1].mat.RowRange(lo, hi), d[2].mat.RowRange(lo, hi), dout.RowRange(lo, end),
 			q.mat.RowRange(lo, end), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), out.RowRange(lo, end), a)
 	})
+	return nil
 }
 
 // late is a view of the rows that are not left out.
@@ -320,10 +326,13 @@ func (p *Pass) sequences(f func(lo, hi int)) {
 	}
 }
 
+// cached reports whether keys and values are written where they stay: behind those of the only sequence.
+func (p *Pass) cached() bool { return len(p.Past) == 1 && !p.t.full }
+
 // keys is where the keys of a pass go: a matrix of the tape, or new rows of the cache of the only sequence.
 func (p *Pass) keys(b *Block, slot, rows int) heads {
 	d := p.Config.HeadDim
-	if len(p.Past) == 1 {
+	if p.cached() {
 		kv, at := p.Past[0].at(b)
 		return heads{kv.Keys.RowRange(at, at+rows), d}
 	}
@@ -333,7 +342,7 @@ func (p *Pass) keys(b *Block, slot, rows int) heads {
 // values is the same for values.
 func (p *Pass) values(b *Block, slot, rows int) heads {
 	d := p.Config.HeadDim
-	if len(p.Past) == 1 {
+	if p.cached() {
 		kv, at := p.Past[0].at(b)
 		return heads{kv.Values.RowRange(at, at+rows), d}
 	}

@@ -65,15 +65,51 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
 		kv, at := p.Past[i].at(b)
 		hi := lo + p.lens[i]
 		if end := at + hi - lo; hi > lo {
-			if len(p.Past) > 1 {
+			if !p.cached() {
 				p.copyHeads(heads{kv.Keys.RowRange(at, end), p.Config.HeadDim}, heads{k.mat.RowRange(lo, hi), k.stride})
 				p.copyHeads(heads{kv.Values.RowRange(at, end), p.Config.HeadDim}, heads{v.mat.RowRange(lo, hi), v.stride})
 			}
 			a.Pos = at
+			if p.t.full {
+				a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
+			}
 			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(0, end), kv.Values.RowRange(0, end), a)
 		}
 		lo = hi
 	}
+}
+
+// attendPastBackward computes the gradients of attendPast for the new queries, keys and values; those of earlier keys and values are
+// dropped. The caches must be as the recorded run left them.
+func (p *Pass) attendPastBackward(b *Block, d [3]heads, dout, out kernels.Mat) error {
+	q, k, _ := p.recordedHeads(b, out.Rows)
+	longest := 0
+	for i := range p.Past {
+		_, at := p.Past[i].at(b)
+		longest = max(longest, at+p.lens[i])
+	}
+	a := p.shape(b, q.stride, p.Config.HeadDim)
+	cols := p.Config.KVHeads * p.Config.HeadDim
+	if err := Grow(p.Device, &p.scratch.past, kernels.F32, 2*longest*cols); err != nil {
+		return fmt.Errorf("gradients of %d keys and values: %w", longest, err)
+	}
+	both := kernels.MatOf(p.scratch.past, 2*longest, cols)
+	lse := p.mat(sLSE, out.Rows, p.Config.Heads)
+	lo := 0
+	for i := range p.Past {
+		kv, at := p.Past[i].at(b)
+		hi := lo + p.lens[i]
+		if end := at + hi - lo; hi > lo {
+			dk, dv := both.RowRange(0, end), both.RowRange(longest, longest+end)
+			a.Pos, a.LSE = at, lse.RowRange(lo, hi)
+			p.ops.AttentionBackward(d[0].mat.RowRange(lo, hi), dk, dv, dout.RowRange(lo, hi), q.mat.RowRange(lo, hi),
+				kv.Keys.RowRange(0, end), kv.Values.RowRange(0, end), out.RowRange(lo, hi), a)
+			p.copyHeads(heads{d[1].mat.RowRange(lo, hi), k.stride}, heads{dk.RowRange(at, end), p.Config.HeadDim})
+			p.copyHeads(heads{d[2].mat.RowRange(lo, hi), k.stride}, heads{dv.RowRange(at, end), p.Config.HeadDim})
+		}
+		lo = hi
+	}
+	return nil
 }
 
 // cacheChunk is the number of rows by which a cache grows at least.

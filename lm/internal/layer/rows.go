@@ -44,3 +44,17 @@ func (s *Setup) Float64s(buf *kernels.Buffer, n int) ([]float64, error) {
 	}
 	return losses, nil
 }
+
+// NotFinite finds the first of the losses of all predicted tokens of some sequences that is no finite number.
+func NotFinite(lens []int, losses []float64) (seq, pos int, loss float64, found bool) {
+	at := 0
+	for i, n := range lens {
+		for t := range max(n-1, 0) {
+			if loss := losses[at]; math.IsNaN(loss) || math.IsInf(loss, 0) {
+				return i, t, loss, true
+			}
+			at++
+		}
+	}
+	return 0, 0, 0, false
+}

@@ -111,6 +111,7 @@ type Scratch struct {
 	plain    Tape
 	grads    Tape
 	expanded *kernels.Buffer // a sparse weight on the way back
+	past     *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
 	pos      []int32         // rows' positions in the tables of the rotation
 	one      [1]rotation
 }
@@ -119,9 +120,11 @@ type Scratch struct {
 func (s *Scratch) Free() {
 	s.plain.Free()
 	s.grads.Free()
-	if s.expanded != nil {
-		s.expanded.Free()
-		s.expanded = nil
+	for _, b := range []**kernels.Buffer{&s.expanded, &s.past} {
+		if *b != nil {
+			(*b).Free()
+			*b = nil
+		}
 	}
 }
 
