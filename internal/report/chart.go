@@ -37,10 +37,21 @@ type Axis struct {
 	Log   bool // values not above zero are left out
 }
 
-// Series is one named row of values. X may be nil: positions count from 0 then.
+// Series is one named row of values. X may be nil: positions count from 0 then. Low and High, where they are there and
+// finite, are the ends of error bars in lines and scatters.
 type Series struct {
-	Name string
-	X, Y []float64
+	Name      string
+	X, Y      []float64
+	Low, High []float64
+}
+
+// whisker is the error bar of a value.
+func (s Series) whisker(i int) (low, high float64, ok bool) {
+	if i >= len(s.Low) || i >= len(s.High) {
+		return 0, 0, false
+	}
+	low, high = s.Low[i], s.High[i]
+	return low, high, low <= high && !math.IsInf(low, 0) && !math.IsInf(high, 0)
 }
 
 func (s Series) x(i int) float64 {
@@ -166,6 +177,9 @@ func (c *Chart) points() string {
 	for _, s := range c.Series {
 		for i, y := range s.Y {
 			xs, ys = append(xs, s.x(i)), append(ys, y)
+			if low, high, ok := s.whisker(i); ok {
+				ys = append(ys, low, high)
+			}
 		}
 	}
 	x, xt := fit(xs, c.X.Log, left, plotW-right)
@@ -201,6 +215,9 @@ func (c *Chart) trace(b *svg, colour int, s Series, x, y scale) {
 		px, py := x.at(s.x(i)), y.at(v)
 		fmt.Fprintf(&path, "%s%.1f %.1f", pen, px, py)
 		pen = "L"
+		if low, high, ok := s.whisker(i); ok && y.shows(low) && y.shows(high) && low < high {
+			fmt.Fprintf(&dots, `<path class="whisker" d="M%.1f %.1fV%.1fM%.1f %.1fh6m-6 %.1fh6"/>`, px, y.at(low), y.at(high), px-3, y.at(low), y.at(high)-y.at(low))
+		}
 		if c.Kind == Scatter || len(s.Y) <= 40 {
 			fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3"><title>%s: %s, %s</title></circle>`,
 				px, py, html.EscapeString(s.Name), number(s.x(i)), number(v))

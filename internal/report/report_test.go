@@ -120,6 +120,21 @@ func TestAnyValuesDraw(t *testing.T) {
 	})
 }
 
+// TestErrorBars: one for each value with two finite ends; the scale has room for them.
+func TestErrorBars(t *testing.T) {
+	c := &report.Chart{Kind: report.Line, Series: []report.Series{{
+		Name: "a", Y: []float64{1, 2, 3, 4}, Low: []float64{0.5, math.NaN(), 3, 9}, High: []float64{30, 2.5, 3, 8},
+	}}}
+	svg := c.SVG()
+	if n := strings.Count(svg, "whisker"); n != 1 {
+		t.Errorf("%d error bars, want 1: one end is no number, one bar has no length, one is upside down", n)
+	}
+	if !strings.Contains(svg, ">30<") {
+		t.Error("the scale ends below an error bar")
+	}
+	wellFormed(t, c)
+}
+
 func page() *report.Page {
 	return &report.Page{Title: "compress demo <x>", Subtitle: "base, 0.48M parameters, cpu", Sections: []report.Section{
 		{
