@@ -1,20 +1,19 @@
 package lm
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
 	"github.com/modelcompress/compress/lm/internal/packed"
+	"github.com/modelcompress/compress/lm/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -203,7 +202,7 @@ func (m *Model) checkTied() error {
 		if m.embed.packed != nil || m.dense.Matrix(name) != nil {
 			return m.tensorError(name, fmt.Errorf("%w: a packed table cannot be compared with it, and tie_word_embeddings is true", ErrExtraTensor))
 		}
-		same, err := sameBytes(m.source, name, m.embed.Name)
+		same, err := stage.Same(m.source, name, m.embed.Name)
 		if err != nil {
 			return err
 		}
@@ -212,29 +211,6 @@ func (m *Model) checkTied() error {
 		}
 	}
 	return nil
-}
-
-// sameBytes compares two tensors without holding either.
-func sameBytes(s *safetensors.Dir, a, b string) (bool, error) {
-	x, _ := s.Info(a)
-	y, _ := s.Info(b)
-	if x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) {
-		return false, nil
-	}
-	p, q := make([]byte, 1<<20), make([]byte, 1<<20)
-	for off := int64(0); off < x.Size; off += int64(len(p)) {
-		n := min(int64(len(p)), x.Size-off)
-		if _, err := s.ReadAt(a, p[:n], off); err != nil {
-			return false, err
-		}
-		if _, err := s.ReadAt(b, q[:n], off); err != nil {
-			return false, err
-		}
-		if !bytes.Equal(p[:n], q[:n]) {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // loadStops finds the tokens that end generation.

@@ -3,6 +3,7 @@ package lm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
@@ -107,6 +108,33 @@ func (m *Model) readOwned(p *param) error {
 	m.drop(p)
 	p.Value = kernels.MatOf(buf, p.rows, p.cols)
 	return nil
+}
+
+// Untie gives a model whose head is its token table a head of its own, a copy under the name that such a checkpoint has for it, until undo is
+// called. No pass may run at either moment. The error wraps [ErrUnknownTensor] where there is nothing to untie.
+func (m *Model) Untie() (name string, undo func(), err error) {
+	name = m.config.Arch.HeadName()
+	if m.head != m.embed || name == "" {
+		return "", nil, fmt.Errorf("%s: %w: no head that can be told from the token table", m.dir, ErrUnknownTensor)
+	}
+	v, err := m.Param(m.embed.Name)
+	if err != nil {
+		return "", nil, err
+	}
+	buf, err := m.dev.Alloc(v.DType(), v.Len())
+	if err != nil {
+		return "", nil, m.tensorError(name, err)
+	}
+	p := &param{Weight: layer.Weight{Name: name, Value: kernels.MatOf(buf, v.Rows, v.Cols)}, block: -1, rows: v.Rows, cols: v.Cols, stored: m.embed.stored, owned: true}
+	m.ops.Convert(p.Value, v)
+	tied := m.output
+	m.output = append(slices.DeleteFunc(slices.Clone(tied), func(p *param) bool { return p == m.embed }), p)
+	m.head, m.params[name] = p, p
+	return name, func() {
+		m.head, m.output = m.embed, tied
+		delete(m.params, name)
+		buf.Free()
+	}, nil
 }
 
 // ReleaseBlock gives the memory of a block's weights back: pages of the files, copies and what backends derived. They come

@@ -50,7 +50,8 @@ type Options struct {
 	RankPattern  []Pattern `json:"rank_pattern,omitempty"`  // lora
 	AlphaPattern []Pattern `json:"alpha_pattern,omitempty"` // lora
 	Whole        []string  `json:"modules_to_save,omitempty"`
-	Bias         string    `json:"bias,omitempty"` // none (the default), all, lora_only
+	Tie          bool      `json:"ensure_weight_tying,omitempty"` // lora: in a tied model the token table and the head change alike
+	Bias         string    `json:"bias,omitempty"`                // none (the default), all, lora_only
 
 	Steps       int     `json:"steps"`       // default: one pass over the data
 	Batch       int     `json:"batch"`       // sequences per step; default 4
@@ -174,7 +175,7 @@ var roles = []arch.Role{arch.Q, arch.K, arch.V, arch.O, arch.QKV, arch.Gate, arc
 func (o Options) config(base string, modules []adapter.Module) (adapter.Config, error) {
 	c := adapter.Config{
 		Kind: adapter.Kind(o.Kind), Base: base, Rank: o.Rank, Alpha: o.Alpha, Dropout: o.Dropout, RSLoRA: o.RSLoRA, DoRA: o.DoRA, OutputBias: o.OutputBias,
-		Biases: adapter.Biases(or(o.Bias, string(adapter.NoBias))), Layers: o.Layers, WholeModules: o.Whole, TaskType: "CAUSAL_LM", Init: "true",
+		Biases: adapter.Biases(or(o.Bias, string(adapter.NoBias))), Layers: o.Layers, WholeModules: o.Whole, Tying: o.Tie, TaskType: "CAUSAL_LM", Init: "true",
 		MoS: adapter.MoSConfig{
 			EquivalentRank: o.EquivalentRank, Shards: o.Shards, Private: max(o.Private, 0), PairDissociation: !o.Paired, Sampling: adapter.Sampling(o.Sampling),
 		},

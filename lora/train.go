@@ -113,6 +113,7 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 // like takes over the kind and the sizes of an adapter.
 func (o Options) like(c *adapter.Config) Options {
 	o.Kind, o.Rank, o.Alpha, o.Dropout, o.RSLoRA, o.DoRA, o.OutputBias = string(c.Kind), c.Rank, c.Alpha, c.Dropout, c.RSLoRA, c.DoRA, c.OutputBias
+	o.Tie = c.Tying
 	if c.Kind == adapter.MoS {
 		o.EquivalentRank, o.Shards, o.Private, o.Sampling, o.Paired = c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private, string(c.MoS.Sampling), !c.MoS.PairDissociation
 		if o.Private == 0 {

@@ -102,6 +102,7 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.StringSliceVar(&o.Exclude, "exclude", nil, "names, or /regular expression/, of matrices to leave alone")
 	f.IntSliceVar(&o.Layers, "layers", nil, "only these blocks, from 0")
 	f.StringSliceVar(&o.Whole, "modules-to-save", nil, "modules that are trained whole, by the ends of their paths")
+	f.BoolVar(&o.Tie, "ensure-weight-tying", false, "lora: where the head is the token table, both change alike; else they part")
 	f.StringVar(&o.Bias, "bias", "none", "biases that are trained: none, all, lora_only (those of changed matrices)")
 }
 

@@ -196,6 +196,16 @@ func (r *resolver) isHead(name string) bool {
 	return slices.ContainsFunc(r.c.Arch.Tensors, func(t Tensor) bool { return t.Role == Head && t.Part == "" && t.Name == name })
 }
 
+// HeadName is what a checkpoint calls a head that is not the token table; "" where there cannot be one.
+func (a *Arch) HeadName() string {
+	for _, t := range a.Tensors {
+		if t.Role == Head && t.Part == "" {
+			return t.Name
+		}
+	}
+	return ""
+}
+
 // listed joins the first names.
 func listed(names []string) string {
 	if len(names) > 8 {

@@ -43,6 +43,7 @@ type Config struct {
 	RankPattern   []Pattern
 	AlphaPattern  []Pattern
 	WholeModules  []string // modules_to_save
+	Tying         bool     // ensure_weight_tying: the table of a tied model and its head change alike
 	TaskType      string
 	Init          string // init_lora_weights as text: "true", "gaussian", …; how the start was made
 

@@ -29,6 +29,15 @@ func (p Plain) Scatter(da, dbt kernels.Mat) {
 // Parameters implements [Factors].
 func (p Plain) Parameters() []*Param { return []*Param{p.A, p.B} }
 
+// Twin are the factors of a head that follows its token table: those of the table, turned around, so that both stay the same matrix.
+type Twin struct{ Plain }
+
+// Assemble implements [Factors].
+func (t Twin) Assemble(a, bt kernels.Mat) { t.Plain.Assemble(bt, a) }
+
+// Scatter implements [Factors].
+func (t Twin) Scatter(da, dbt kernels.Mat) { t.Plain.Scatter(dbt, da) }
+
 // addTo adds x to dst.
 func addTo(dst, x kernels.Mat) {
 	for i := range x.Rows {

@@ -1,10 +1,12 @@
 package delta
 
 import (
+	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
@@ -111,16 +113,36 @@ func (r *Runtime) Learn(tensor string, g kernels.Mat) error {
 	return nil
 }
 
+// separate gives a tied model a head of its own where the adapter changes the head and the token table apart.
+func (r *Runtime) separate() error {
+	if !r.m.Config().Tied {
+		return nil
+	}
+	modules, err := adapter.ModulesOf(r.m)
+	if err != nil {
+		return err
+	}
+	table := slices.IndexFunc(modules, func(m adapter.Module) bool { return m.Table })
+	if r.tied = true; table < 0 || !r.a.Apart(modules[table].Tensor) {
+		return nil
+	}
+	r.head, r.tie, err = r.m.Untie()
+	if errors.Is(err, lm.ErrUnknownTensor) {
+		return fmt.Errorf("%w: the adapter changes the token table and the head apart, which a %s cannot have", adapter.ErrUnsupported, r.m.Config().ModelType)
+	}
+	return err
+}
+
 // replaceWhole lets a trained copy stand for a tensor.
 func (r *Runtime) replaceWhole(w *adapter.Whole) error {
-	_, known := r.m.Info(w.Tensor)
-	if !w.Frozen && (r.tied(w.Tensor) || !known && strings.HasPrefix(w.Key, "lm_head.")) {
-		return fmt.Errorf("%w: %s of a model whose head is the token table; fold the adapter into a checkpoint of its own", adapter.ErrUnsupported, w.Key)
+	tensor := w.Tensor
+	if r.tied && w.Head() {
+		tensor = r.head
 	}
-	if w.Frozen {
-		return nil // the base's own, saved along
+	if w.Frozen || tensor == "" {
+		return nil // the base's own, saved along; or what the table says too
 	}
-	c, err := r.replace(w.Tensor)
+	c, err := r.replace(tensor)
 	if err != nil {
 		return err
 	}
@@ -140,7 +162,14 @@ func (r *Runtime) replaceWhole(w *adapter.Whole) error {
 
 // replaceRows lets trained rows stand for those of a token table, in both its uses.
 func (r *Runtime) replaceRows(rows *adapter.Rows) error {
-	c, err := r.replace(rows.Module.Tensor)
+	tensor := rows.Module.Tensor
+	if rows.Module.Tied && r.head != "" {
+		tensor = r.head
+	}
+	if rows.Module.Table && r.head != "" {
+		return fmt.Errorf("%w: trained rows of %s, whose head the adapter takes apart from it", adapter.ErrUnsupported, rows.Module.Path)
+	}
+	c, err := r.replace(tensor)
 	if err != nil {
 		return err
 	}
@@ -164,32 +193,21 @@ func (r *Runtime) replaceRows(rows *adapter.Rows) error {
 	return nil
 }
 
-// tied reports whether a tensor is a token table that is the head, too.
-func (r *Runtime) tied(tensor string) bool {
-	modules, err := adapter.ModulesOf(r.m)
-	if err != nil {
-		return false
-	}
-	for _, m := range modules {
-		if m.Tied && m.Tensor == tensor {
-			return true
-		}
-	}
-	return false
-}
-
 // replaceLow changes a matrix outside of the blocks by its low-rank change.
 func (r *Runtime) replaceLow(l *adapter.Low) error {
 	if l.Module.Block >= 0 {
 		return fmt.Errorf("%w: %s: %s is no matrix of the model's blocks", adapter.ErrBase, l.Module.Path, l.Module.Tensor)
 	}
-	if r.tied(l.Module.Tensor) {
-		return fmt.Errorf("%w: %s of a model whose head is the token table; fold the adapter into a checkpoint of its own", adapter.ErrUnsupported, l.Module.Path)
-	}
 	if l.Bias != nil {
 		return fmt.Errorf("%w: %s: a trained bias outside of the blocks", adapter.ErrUnsupported, l.Module.Path)
 	}
-	c, err := r.replace(l.Module.Tensor)
+	tensor := l.Module.Tensor
+	if l.Module.Tied {
+		if tensor = r.head; tensor == "" {
+			return nil // follows the table
+		}
+	}
+	c, err := r.replace(tensor)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,9 @@ type Runtime struct {
 	copies  []*replaced
 	params  []lm.Parameter
 	undo    func()
+	tied    bool   // the model's head is its token table
+	head    string // the head of its own that it has meanwhile; "": none
+	tie     func() // puts an end to that
 
 	dropping bool
 	mask     draw.Key
@@ -58,7 +61,12 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 			linears[lin.Name] = lin
 		}
 	}
-	if err := r.collect(linears); err != nil {
+	err := r.separate()
+	if err == nil {
+		err = r.collect(linears)
+	}
+	if err != nil {
+		r.Detach()
 		return nil, err
 	}
 	if o.Train {
@@ -144,6 +152,10 @@ func (r *Runtime) Detach() {
 		c.restore()
 	}
 	r.copies = nil
+	if r.tie != nil {
+		r.tie()
+		r.tie = nil
+	}
 }
 
 // Parameters implements [lm.Delta].

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/safetensors"
@@ -82,15 +81,13 @@ func (p *planner) separateHead(a *adapter.Adapter) error {
 	if !p.base.Config.Tied {
 		return nil
 	}
-	apart := slices.ContainsFunc(a.Low, func(l *adapter.Low) bool { return l.Module.Table || l.Module.Tied }) ||
-		slices.ContainsFunc(a.Whole, func(w *adapter.Whole) bool { return !w.Frozen && (w.Tensor == p.table || w.Tensor == p.headName()) })
-	if !apart {
+	if !a.Apart(p.table) {
 		return nil
 	}
-	if p.base.Config.Arch.Config["tied"].Key == "" || p.headName() == "" {
+	if p.base.Config.Arch.Config["tied"].Key == "" || p.base.Config.Arch.HeadName() == "" {
 		return fmt.Errorf("%s: %w: the adapter changes the token table or the head, which a %s cannot have apart", p.base.Dir, adapter.ErrUnsupported, p.base.Config.ModelType)
 	}
-	p.untie, p.head = true, p.headName()
+	p.untie, p.head = true, p.base.Config.Arch.HeadName()
 	e, err := p.edit(p.table)
 	if err != nil {
 		return err
@@ -99,16 +96,6 @@ func (p *planner) separateHead(a *adapter.Adapter) error {
 	e.info.Name = p.head
 	p.edits[p.head] = e
 	return nil
-}
-
-// headName is the tensor of an untied head.
-func (p *planner) headName() string {
-	for _, t := range p.base.Config.Arch.Tensors {
-		if t.Role == arch.Head && t.Part == "" {
-			return t.Name
-		}
-	}
-	return ""
 }
 
 // edit gives the edit of a tensor of the base, a new one if there is none.
@@ -130,7 +117,13 @@ func (p *planner) edit(name string) (*edit, error) {
 
 // addWhole replaces a tensor. A table that is saved along replaces it for both uses.
 func (p *planner) addWhole(w *adapter.Whole) error {
-	e, err := p.edit(w.Tensor)
+	name := w.Tensor
+	if p.base.Config.Tied && w.Head() {
+		if name = p.head; name == "" {
+			return nil // the table says the same
+		}
+	}
+	e, err := p.edit(name)
 	if err != nil {
 		return err
 	}
@@ -167,7 +160,9 @@ func (p *planner) addRows(r *adapter.Rows) error {
 func (p *planner) addLow(l *adapter.Low) error {
 	name := l.Module.Tensor
 	if l.Module.Tied {
-		name = p.head
+		if name = p.head; name == "" {
+			return nil // the table's change is the head's
+		}
 	}
 	e, err := p.edit(name)
 	if err != nil {

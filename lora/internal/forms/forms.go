@@ -4,6 +4,7 @@ package forms
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/kernels"
@@ -32,13 +33,16 @@ func Empty(c adapter.Config, base Base) (*adapter.Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
+	if chosen, err = tie(&c, chosen, base.Modules()); err != nil {
+		return nil, err
+	}
 	if a.Low, err = low(&c, chosen); err != nil {
 		return nil, err
 	}
 	if err := extras(a, base); err != nil {
 		return nil, err
 	}
-	return a, nil
+	return a, a.Tie(base.Modules())
 }
 
 func check(c *adapter.Config) error {
@@ -51,10 +55,36 @@ func check(c *adapter.Config) error {
 		return fmt.Errorf("%w: dropout %g is not in [0, 1)", adapter.ErrConfig, c.Dropout)
 	case c.Kind != adapter.LoRA && (c.DoRA || c.OutputBias || len(c.RankPattern)+len(c.AlphaPattern) > 0):
 		return fmt.Errorf("%w: DoRA, output biases and patterns of ranks go with kind lora, not %s", adapter.ErrConfig, c.Kind)
+	case c.Kind != adapter.LoRA && c.Tying:
+		return fmt.Errorf("%w: ensure_weight_tying goes with kind lora, not %s", adapter.ErrConfig, c.Kind)
 	case c.Kind == adapter.VeRA && c.RSLoRA:
 		return fmt.Errorf("%w: VeRA has no scale", adapter.ErrConfig)
 	}
 	return nil
+}
+
+// tie replaces a head that follows its table by the table, whose change [adapter.Adapter.Tie] makes that of both.
+func tie(c *adapter.Config, chosen, modules []adapter.Module) ([]adapter.Module, error) {
+	if !c.Tying {
+		return chosen, nil
+	}
+	head := slices.IndexFunc(modules, func(m adapter.Module) bool { return m.Tied })
+	if head < 0 {
+		return nil, fmt.Errorf("%w: ensure_weight_tying: the head is not the token table", adapter.ErrTarget)
+	}
+	ends := func(m adapter.Module) bool {
+		return slices.ContainsFunc(c.WholeModules, func(want string) bool { return strings.HasSuffix(m.Path, want) })
+	}
+	target := func(m adapter.Module) bool { return m.Table || m.Tied }
+	if !slices.ContainsFunc(chosen, target) && !slices.ContainsFunc(modules, func(m adapter.Module) bool { return target(m) && ends(m) }) {
+		return nil, fmt.Errorf("%w: ensure_weight_tying: neither targets nor modules_to_save name the token table or the head", adapter.ErrTarget)
+	}
+	if !slices.ContainsFunc(chosen, target) {
+		return chosen, nil
+	}
+	table := slices.IndexFunc(modules, func(m adapter.Module) bool { return m.Table })
+	chosen = slices.DeleteFunc(slices.Clone(chosen), target)
+	return append([]adapter.Module{modules[table]}, chosen...), nil
 }
 
 func low(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
@@ -111,7 +141,7 @@ func extras(a *adapter.Adapter, base Base) error {
 	names, shapes := base.Shapes()
 	add := func(tensor, key string, shape []int64) error {
 		for _, w := range a.Whole {
-			if w.Tensor == tensor && w.Key == key {
+			if w.Key == key {
 				return nil
 			}
 		}
@@ -121,6 +151,9 @@ func extras(a *adapter.Adapter, base Base) error {
 		}
 		p := adapter.NewParam(key, v.Rows, v.Cols)
 		copy(p.Data(), v.Buf.F32()[v.Off:v.Off+v.Len()])
+		if key == adapter.TiedHead {
+			tensor = key
+		}
 		a.Whole = append(a.Whole, &adapter.Whole{Tensor: tensor, Key: key, Value: p, Shape: shape})
 		return nil
 	}
@@ -139,7 +172,9 @@ func extras(a *adapter.Adapter, base Base) error {
 		for _, m := range base.Modules() {
 			if m.Tied && strings.HasSuffix(m.Path, want) {
 				hit = true
-				return fmt.Errorf("%w: modules_to_save: %s of a model whose head is the token table", adapter.ErrUnsupported, m.Path)
+				if err := add(m.Tensor, adapter.TiedHead, shapes[m.Tensor]); err != nil {
+					return err
+				}
 			}
 		}
 		if !hit {
@@ -204,6 +239,9 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 		}
 	default:
 		for _, l := range a.Low {
+			if _, follows := l.Factors.(adapter.Twin); follows {
+				continue
+			}
 			if err := startPlain(l, base, seed); err != nil {
 				return nil, err
 			}

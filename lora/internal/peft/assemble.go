@@ -67,7 +67,7 @@ func (r *reader) read() error {
 		return err
 	}
 	r.out.Config = r.Config
-	return nil
+	return r.out.Tie(r.modules)
 }
 
 // sort puts a tensor of the file where it belongs.
@@ -151,7 +151,7 @@ func (r *reader) match() error {
 		f := r.low[m.Path]
 		switch {
 		case f == nil || targeted[m.Path]:
-		case r.tying && (m.Table || m.Role == arch.Head):
+		case r.Tying && (m.Table || m.Role == arch.Head):
 			r.nameTwin(m.Path, list)
 		default:
 			return fmt.Errorf("tensor %.200q: %w: the configuration does not target module %s", f.first, adapter.ErrFile, m.Path)
@@ -281,7 +281,7 @@ func (r *reader) addWhole(key, name string) error {
 	case r.savesPart(path), kind == "bias" && r.Biases != adapter.NoBias:
 	case kind == "weight" && strings.Contains(name, ".base_layer.") && r.isTable(path):
 		w.Frozen = true
-	case kind == "weight" && r.tying && r.isHead(path):
+	case kind == "weight" && r.Tying && r.isHead(path):
 		r.WholeModules = append(r.WholeModules, path) // follows the table, which is trained whole
 	case kind == "weight" && r.isTable(path):
 		w.Frozen = true

@@ -20,7 +20,6 @@ const (
 type settings struct {
 	adapter.Config
 	tokens json.RawMessage // trainable_token_indices
-	tying  bool            // ensure_weight_tying
 	stored bool            // fan_in_fan_out: weights are stored [in, out]; a base says so itself
 	notes  []string        // what was accepted without effect
 }
@@ -93,7 +92,7 @@ var readers = map[string]func(s *settings, key string, value json.RawMessage) er
 	"lora_bias": func(s *settings, k string, v json.RawMessage) error {
 		return decode(k, v, &s.OutputBias, "true or false")
 	},
-	"ensure_weight_tying": func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.tying, "true or false") },
+	"ensure_weight_tying": func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.Tying, "true or false") },
 	"modules_to_save":     func(s *settings, k string, v json.RawMessage) error { return readNames(k, v, &s.WholeModules) },
 	"layers_pattern":      func(s *settings, k string, v json.RawMessage) error { return readNames(k, v, &s.LayersPattern) },
 	"target_modules":      func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Targets) },

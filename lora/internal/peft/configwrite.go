@@ -28,6 +28,7 @@ func configText(a *adapter.Adapter, o WriteOptions) ([]byte, error) {
 	set("base_model_name_or_path", c.Base, c.Base != "")
 	set("bias", c.Biases, c.Biases != "")
 	set("lora_bias", true, c.OutputBias)
+	set("ensure_weight_tying", true, c.Tying)
 	set("exclude_modules", matchValue(c.Exclude), !c.Exclude.IsZero())
 	set("layers_to_transform", c.Layers, c.Layers != nil)
 	set("layers_pattern", c.LayersPattern, c.LayersPattern != nil)
