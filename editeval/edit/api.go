@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit/internal/moments"
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
 	"github.com/modelcompress/compress/editeval/edit/internal/records"
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/editeval/edit/internal/trace"
 	"github.com/modelcompress/compress/editeval/edit/internal/words"
 	"github.com/modelcompress/compress/lm"
@@ -44,6 +45,12 @@ func Read(path string) (*Set, error) { return records.Read(path) }
 
 // Parse reads the text of a file of edits; see [Read].
 func Parse(data []byte) (*Set, error) { return records.Parse(data) }
+
+// Encoded is a request as token ids.
+type Encoded = search.Request
+
+// Loss is one iteration of the search for a value.
+type Loss = search.Loss
 
 // HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that are left out keep their
 // defaults.

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -81,7 +81,7 @@ func (e *Editing) next(ctx context.Context, prompt []int32) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	logSoftmax(z)
+	search.LogSoftmax(z)
 	return z, nil
 }
 

@@ -8,11 +8,9 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/hparams"
-
 	"github.com/modelcompress/compress/editeval/edit/internal/moments"
-
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -168,8 +166,8 @@ type change struct {
 	codes   []Code
 	context []int32
 	cache   map[int]linalg.Matrix
-	goals   []*goal     // of methods that search values
-	losses  [][]float64 // of those that train, by edit
+	goals   []*search.Goal // of methods that search values
+	losses  [][]float64    // of those that train, by edit
 
 	keys  map[int]linalg.Matrix // [n, in]: what the solve used, by block
 	resid map[int]linalg.Matrix // [n, out]
@@ -200,7 +198,7 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 		return nil, fmt.Errorf("%w: %s writes one fact at a time, not %d", ErrOptions, e.method.name, len(reqs))
 	}
 	for i := range reqs {
-		if err := reqs[i].validate(e.m); err != nil {
+		if err := reqs[i].Validate(); err != nil {
 			return nil, fmt.Errorf("edit %d: %w", i, err)
 		}
 	}
@@ -223,8 +221,8 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 		s.Linear = l.Name
 	}
 	for i, g := range c.goals {
-		s.History = append(s.History, g.history)
-		if g.failed {
+		s.History = append(s.History, g.History)
+		if g.Failed {
 			s.Failed = append(s.Failed, i)
 		}
 	}
@@ -373,32 +371,3 @@ func (e *Editing) Close() {
 		e.detach = nil
 	}
 }
-
-// validate checks ids and positions.
-func (r *Encoded) validate(m *lm.Model) error {
-	if len(r.Prompts) == 0 || len(r.Lookup) != len(r.Prompts) || len(r.Target) == 0 {
-		return fmt.Errorf("%w: a request has prompts, a position in each, and a target", ErrTokens)
-	}
-	total := 0
-	for _, n := range r.Groups {
-		if n < 1 {
-			return fmt.Errorf("%w: an empty group of prompts", ErrTokens)
-		}
-		total += n
-	}
-	if total != len(r.Prompts) {
-		return fmt.Errorf("%w: groups of %d prompts, there are %d", ErrTokens, total, len(r.Prompts))
-	}
-	for i, p := range r.Prompts {
-		if r.Lookup[i] < 0 || r.Lookup[i] >= len(p) {
-			return fmt.Errorf("%w: prompt %d: position %d of %d", ErrTokens, i, r.Lookup[i], len(p))
-		}
-	}
-	if len(r.KL) > 0 && (r.KLLookup < 0 || r.KLLookup >= len(r.KL)) {
-		return fmt.Errorf("%w: position %d of %d in the sentence about the subject", ErrTokens, r.KLLookup, len(r.KL))
-	}
-	return nil
-}
-
-// bare is the prompt alone.
-func (r *Encoded) bare() []int32 { return r.Prompts[0] }

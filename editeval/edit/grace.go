@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -119,7 +119,7 @@ func (e *Editing) codes(name string, list []Code) error {
 // from all keys a new one; near one with the same target its radius grows; near one with another target the two share the distance.
 func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	r := &reqs[0]
-	p := r.bare()
+	p := r.Bare()
 	if e.book != nil {
 		e.book.At([]int{}) // values start at the layer's own output
 		defer e.book.At(nil)
@@ -184,7 +184,7 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 	}
 	var grad []float64
 	t := &probe.Tap{
-		Rows: probe.Rows{Dev: e.m.Device()}, At: []int{len(r.bare()) - 1}, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
+		Rows: probe.Rows{Dev: e.m.Device()}, At: []int{len(r.Bare()) - 1}, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
 		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return probe.Minus(c.Value, y) },
 		Grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
 	}
@@ -211,9 +211,9 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 
 // answer runs the target behind the prompt and returns its mean loss; gradients go to attached deltas.
 func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
-	p := r.bare()
+	p := r.Bare()
 	ids := append(slices.Clone(p), r.Target...)
-	labels := ignored(len(ids))
+	labels := search.Ignored(len(ids))
 	copy(labels[len(p):], r.Target)
 	res, err := e.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
 		Labels: [][]int32{labels}, Keep: e.hp.Keep(), Hooks: &lm.Hooks{},
@@ -232,7 +232,7 @@ func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
 func inContext(_ context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	text := slices.Clone(e.context)
 	for i := range reqs {
-		text = append(text, reqs[i].after(e.m.Config().BOS, len(text) > 0)...)
+		text = append(text, follow(reqs[i].Bare(), e.m.Config().BOS, len(text) > 0)...)
 		text = append(append(text, reqs[i].Target...), e.sep...)
 	}
 	if limit := e.m.Config().MaxPositions; limit > 0 && len(text) > limit*3/4 {
@@ -241,9 +241,7 @@ func inContext(_ context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	return &change{context: text}, nil
 }
 
-// after is the prompt alone, without the start token where something stands before it.
-func (r *Encoded) after(bos int32, more bool) []int32 { return follow(r.bare(), bos, more) }
-
+// follow is a prompt, without the start token where something stands before it.
 func follow(ids []int32, bos int32, more bool) []int32 {
 	if more && len(ids) > 0 && ids[0] == bos {
 		return ids[1:]

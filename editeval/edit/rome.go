@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm/arch"
 )
@@ -14,20 +14,18 @@ import (
 // places are all prompts of some requests at the subject's last token, one request after another.
 func places(reqs []Encoded) []probe.Place {
 	var out []probe.Place
-	for _, r := range reqs {
-		for i, p := range r.Prompts {
-			out = append(out, probe.Place{IDs: p[:r.Lookup[i]+1], At: r.Lookup[i]})
-		}
+	for i := range reqs {
+		out = append(out, reqs[i].Places()...)
 	}
 	return out
 }
 
 // searched runs the search for values and tells which requests are left.
-func searched(goals []*goal, reqs []Encoded) ([]*goal, []Encoded, error) {
-	var ok []*goal
+func searched(goals []*search.Goal, reqs []Encoded) ([]*search.Goal, []Encoded, error) {
+	var ok []*search.Goal
 	var left []Encoded
 	for i, g := range goals {
-		if !g.failed {
+		if !g.Failed {
 			ok, left = append(ok, g), append(left, reqs[i])
 		}
 	}
@@ -49,7 +47,7 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	goals, err := descent{hp: &e.hp, sites: []site{{l.Name, block}}}.optimise(ctx, e.m, reqs)
+	goals, err := search.Descent{Params: &e.hp, Sites: []search.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +72,7 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if math.Abs(d) < 1e-12*probe.Norm(query) {
 		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
 	}
-	r := probe.Scaled(1/d, probe.Minus(probe.Plus(goals[0].v0[0], 1, goals[0].d[0]), out))
+	r := probe.Scaled(1/d, probe.Minus(goals[0].Value(), out))
 	return &change{deltas: []Delta{{Linear: l.Name, Left: column(r), Right: column(u)}}, goals: goals}, nil
 }
 

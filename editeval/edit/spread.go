@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm/arch"
 )
@@ -19,14 +19,14 @@ const absorbed = 0.95
 // is left (PMET: the root of it) of the way to the values.
 func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
-	d := descent{hp: &e.hp, sites: []site{{block: top}}}
+	d := search.Descent{Params: &e.hp, Sites: []search.Site{{Block: top}}}
 	if e.method.name == "pmet" {
 		var err error
 		if d, err = e.twoSites(top); err != nil {
 			return nil, err
 		}
 	}
-	goals, err := d.optimise(ctx, e.m, reqs)
+	goals, err := d.Run(ctx, e.m, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -47,20 +47,20 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 }
 
 // twoSites are those of PMET: what attention and what the MLP add.
-func (e *Editing) twoSites(top int) (descent, error) {
+func (e *Editing) twoSites(top int) (search.Descent, error) {
 	o, err := probe.Linear(e.m, top, arch.O)
 	if err != nil {
-		return descent{}, err
+		return search.Descent{}, err
 	}
 	down, err := probe.Linear(e.m, top, arch.Down)
 	if err != nil {
-		return descent{}, err
+		return search.Descent{}, err
 	}
-	return descent{hp: &e.hp, sites: []site{{down.Name, top}, {o.Name, top}}, pmet: true}, nil
+	return search.Descent{Params: &e.hp, Sites: []search.Site{{Linear: down.Name, Block: top}, {Linear: o.Name, Block: top}}, PMET: true}, nil
 }
 
 // layer writes one layer's share.
-func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*goal, reqs []Encoded) error {
+func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*search.Goal, reqs []Encoded) error {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
 	l, err := probe.Linear(e.m, block, arch.Down)
 	if err != nil {
@@ -82,8 +82,7 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*g
 	for n, at := 0, 0; n < len(reqs); n++ {
 		size := len(reqs[n].Prompts)
 		copy(keys.Row(n), probe.GroupMean(probe.Vectors(s.Keys[block], at, at+size), reqs[n].Groups))
-		z := probe.Plus(goals[n].v0[0], 1, goals[n].d[0])
-		copy(resid.Row(n), probe.Scaled(share, probe.Minus(z, now.Row(at))))
+		copy(resid.Row(n), probe.Scaled(share, probe.Minus(goals[n].Value(), now.Row(at))))
 		at += size
 	}
 	right, err := e.shares(block, keys)

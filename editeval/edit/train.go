@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -141,9 +141,9 @@ func (t *trainer) atPrompt() bool { return t.e.method.name == "ft" || t.e.method
 // sequences are the batch's texts and labels.
 func (t *trainer) sequences() (ids, labels [][]int32) {
 	for _, r := range t.reqs {
-		p := r.bare()
+		p := r.Bare()
 		text := append(append([]int32(nil), p...), r.Target...)
-		l := ignored(len(text))
+		l := search.Ignored(len(text))
 		if t.atPrompt() {
 			text, l = text[:len(p)+1], l[:len(p)+1]
 			l[len(p)] = r.Target[0]
@@ -211,7 +211,7 @@ func (t *trainer) row(z []float64, owner, position int) float64 {
 	if t.atPrompt() {
 		wanted = target
 	}
-	logSoftmax(z)
+	search.LogSoftmax(z)
 	loss := 0.0
 	for _, id := range wanted {
 		loss -= weight * z[id]

@@ -106,6 +106,19 @@ func (t *Tail) Filled(from []int) {
 	}
 }
 
+// Part is the sequences lo … hi-1 of a tail, whose memory it uses.
+func (t *Tail) Part(lo, hi int) *Tail {
+	first, n := 0, 0
+	for i, k := range t.Lens[:hi] {
+		if i < lo {
+			first += k
+		} else {
+			n += k
+		}
+	}
+	return &Tail{First: t.First, Past: t.Past[lo:hi], Lens: t.Lens[lo:hi], Rows: t.Rows[first : first+n], X: t.X.RowRange(first, first+n), ops: t.ops}
+}
+
 // Free gives the memory back.
 func (t *Tail) Free() {
 	for _, b := range t.taken {

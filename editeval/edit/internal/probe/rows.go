@@ -49,6 +49,36 @@ func (r Rows) Put(m kernels.Mat, i int, v []float64) error {
 	return r.Dev.Upload(m.Buf, m.Off+i*m.Stride, raw)
 }
 
+// Each calls f with every row, which f may change; f must not depend on the order.
+func (r Rows) Each(m kernels.Mat, f func(i int, row []float64)) error {
+	if host(m) {
+		Parallel(m.Rows, func(i int) {
+			row := m.RowF32(i)
+			wide := make([]float64, len(row))
+			for j, v := range row {
+				wide[j] = float64(v)
+			}
+			f(i, wide)
+			for j, v := range wide {
+				row[j] = float32(v)
+			}
+		})
+		m.Buf.Changed()
+		return nil
+	}
+	for i := range m.Rows {
+		row, err := r.Get(m, i)
+		if err != nil {
+			return err
+		}
+		f(i, row)
+		if err := r.Put(m, i, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Add adds v to row i.
 func (r Rows) Add(m kernels.Mat, i int, v []float64) error {
 	x, err := r.Get(m, i)

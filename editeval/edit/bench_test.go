@@ -1,0 +1,198 @@
+package edit
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// labBench is the lab's model with some of its edits and statistics from its text.
+func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
+	b.Helper()
+	root := os.Getenv("COMPRESS_ORACLE")
+	if root == "" {
+		root = "../../../shared/oracle"
+	}
+	dir := filepath.Join(root, "../data/lab/base")
+	set, err := Read(filepath.Join(root, "editing/lab-counterfact.json"))
+	if err != nil {
+		b.Skip(err)
+	}
+	m, err := lm.Load(context.Background(), dir, cpu.New(cpu.Options{}), lm.Options{})
+	if err != nil {
+		b.Skip(err)
+	}
+	b.Cleanup(func() { _ = m.Close() })
+	tok, err := tokenizer.Load(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	hp, err := Defaults("memit", m.Config())
+	if err != nil {
+		b.Fatal(err)
+	}
+	x := &Encoder{Tokenizer: tok, Templates: hp.Templates}
+	var reqs []Encoded
+	var docs [][]int32
+	for i := range set.Records {
+		r := &set.Records[i]
+		ids, err := x.Document(r.Full()+" "+r.True, 512)
+		if err != nil {
+			b.Fatal(err)
+		}
+		docs = append(docs, ids)
+		if i >= n {
+			continue
+		}
+		e, err := x.Record(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		reqs = append(reqs, e)
+	}
+	st, err := Collect(context.Background(), m, docs, []int{1, 2, 3}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return m, reqs, st
+}
+
+// written applies requests in batches of a size and returns the time that Apply took.
+func written(b *testing.B, m *lm.Model, st *Statistics, method string, reqs []Encoded, size int) (time.Duration, *Editing) {
+	b.Helper()
+	e, err := New(m, Options{Method: method, Statistics: st})
+	if err != nil {
+		b.Fatal(err)
+	}
+	start := time.Now()
+	for lo := 0; lo < len(reqs); lo += size {
+		if _, err := e.Apply(context.Background(), reqs[lo:min(lo+size, len(reqs))], nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return time.Since(start), e
+}
+
+// A batch of a hundred edits against a hundred batches of one, for every method that searches values in batches.
+func BenchmarkBatch(b *testing.B) {
+	m, reqs, st := labBench(b, 100)
+	for _, method := range []string{"memit", "pmet", "emmet", "alphaedit"} {
+		b.Run(method, func(b *testing.B) {
+			ratio := 0.0
+			for range b.N {
+				one, e := written(b, m, st, method, reqs, 1)
+				if err := e.Undo(0); err != nil {
+					b.Fatal(err)
+				}
+				all, e := written(b, m, st, method, reqs, len(reqs))
+				if err := e.Undo(0); err != nil {
+					b.Fatal(err)
+				}
+				ratio = max(ratio, one.Seconds()/all.Seconds())
+			}
+			b.ReportMetric(ratio, "x-faster")
+		})
+	}
+}
+
+// An edit by ROME against its own search: as many forward and backward passes from the edited layer up as the search had iterations, over all
+// tokens of its prompts.
+func BenchmarkROME(b *testing.B) {
+	m, reqs, st := labBench(b, 10)
+	ratio := 0.0
+	for range b.N {
+		took, e := written(b, m, st, "rome", reqs, 1)
+		block := e.HParams().Layers[0]
+		bound := time.Duration(0)
+		for i, s := range e.Steps() {
+			bound += time.Duration(len(s.History[0])) * passes(b, m, &reqs[i], block)
+		}
+		if err := e.Undo(0); err != nil {
+			b.Fatal(err)
+		}
+		if r := took.Seconds() / bound.Seconds(); ratio == 0 || r < ratio {
+			ratio = r
+		}
+	}
+	b.ReportMetric(ratio, "x-bound")
+}
+
+// passes is how long a forward and a backward pass from a block up take, the fastest of a few.
+func passes(b *testing.B, m *lm.Model, r *Encoded, block int) time.Duration {
+	b.Helper()
+	ctx, best := context.Background(), time.Duration(0)
+	var ids, labels [][]int32
+	for _, p := range append(append([][]int32(nil), r.Prompts...), r.KL) {
+		text := append(append([]int32(nil), p...), r.Target...)
+		l := search.Ignored(len(text))
+		copy(l[len(p):], r.Target)
+		ids, labels = append(ids, text), append(labels, l)
+	}
+	o := lm.BackwardOptions{
+		Labels: labels, Hooks: &lm.Hooks{HiddenGrad: func(int, kernels.Mat) error { return nil }}, WantHidden: func(s int) bool { return s == block+1 }, Keep: 1 << 30,
+		Want: func(string) bool { return false },
+	}
+	for range 3 {
+		start := time.Now()
+		if _, err := m.Backward(ctx, ids, o); err != nil {
+			b.Fatal(err)
+		}
+		full := time.Since(start)
+		start = time.Now()
+		h, err := m.Embed(ids)
+		for l := 0; l <= block && err == nil; l++ {
+			err = m.RunBlock(ctx, l, h, nil)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		h.Free()
+		if d := full - time.Since(start); best == 0 || d < best {
+			best = d
+		}
+	}
+	return best
+}
+
+// The covariance of keys of every block against a forward pass of the same documents.
+func BenchmarkStatistics(b *testing.B) {
+	m, _, _ := labBench(b, 0)
+	ctx := context.Background()
+	var docs [][]int32
+	for i := range 64 {
+		doc := make([]int32, 256)
+		for j := range doc {
+			doc[j] = int32((i*7919 + j*104729) % m.Config().Vocab)
+		}
+		docs = append(docs, doc)
+	}
+	var blocks []int
+	for l := range m.Blocks() {
+		blocks = append(blocks, l)
+	}
+	ratio := 0.0
+	for range b.N {
+		start := time.Now()
+		if _, err := Collect(ctx, m, docs, blocks, nil); err != nil {
+			b.Fatal(err)
+		}
+		took := time.Since(start)
+		start = time.Now()
+		for _, c := range probe.Chunks(docs, func(d []int32) int { return len(d) }) {
+			if _, err := m.Forward(ctx, docs[c[0]:c[1]], lm.ForwardOptions{NoLoss: true}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		ratio = max(ratio, time.Since(start).Seconds()/took.Seconds())
+	}
+	b.ReportMetric(100*ratio, "%-of-forward")
+}
