@@ -159,7 +159,7 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 
 // TestMediateIsTheSameForAnyWorkers: every file is, whatever the workers and the memory.
 func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
-	for _, keep := range []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "sign1"} {
+	for _, keep := range []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "{bits: 3}", "sign1"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var want map[string]string
 		for _, o := range []Options{{Workers: 1}, {Workers: 5, Memory: 300 << 20}} {
@@ -195,7 +195,7 @@ func TestMediateDoesNotDependOnTheOrder(t *testing.T) {
 func TestMediateBudget(t *testing.T) {
 	most := 0
 	for _, budget := range []int64{0, 50_000, 300_000} {
-		for _, keep := range []string{"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}"} {
+		for _, keep := range []string{"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}", "{bits: 2}"} {
 			_, e := mediated(t, mediateRecipe(fmt.Sprintf("{select: {budget: %d}, keep: %s, granularity: tensor}", budget, keep), trio...), Options{})
 			var sum int64
 			for _, f := range e.Manifest().Files {
@@ -233,7 +233,7 @@ func TestMediateDensePartIsOrdinary(t *testing.T) {
 
 // TestMediateEncodings: each kind of keeping is read back as it was meant.
 func TestMediateEncodings(t *testing.T) {
-	for keep, want := range map[string]string{"0.01": experts.Rows, "0.3": experts.Bitmap, "1": experts.Full, "0": experts.Nothing, "sign1": experts.Signs, "{lowrank: 2}": experts.LowRank} {
+	for keep, want := range map[string]string{"0.01": experts.Rows, "0.3": experts.Bitmap, "1": experts.Full, "0": experts.Nothing, "sign1": experts.Signs, "{lowrank: 2}": experts.LowRank, "{bits: 3}": experts.Codes} {
 		_, e := mediated(t, mediateRecipe("{select: {top_k: 1}, keep: "+keep+"}", trio...), Options{})
 		found := false
 		for _, p := range e.Manifest().Experts[0].Tensors {

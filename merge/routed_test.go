@@ -55,7 +55,7 @@ func logits(t *testing.T, m *lm.Model) []float32 {
 func TestRoutedModelIsTheExportedOne(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
-	for _, keep := range []string{"keep: 0.1", "keep: {random: 0.2}", "keep: sign1"} {
+	for _, keep := range []string{"keep: 0.1", "keep: {random: 0.2}", "keep: sign1", "keep: {bits: 3}"} {
 		for _, cache := range []int64{1, 0} {
 			e, m, r := atWork(t, mediateRecipe("{select: all, "+keep+"}", trio...), dev, cache)
 			dense := logits(t, m)

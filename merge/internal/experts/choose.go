@@ -87,7 +87,7 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 				r, m := b.Temp(0), b.Temp(1)
 				vec.Sub(r, b.X[i], b.Base)
 				s.energy[i] += vec.Dot(r, r)
-				if k.Kind == "lowrank" || k.Kind == "sign1" {
+				if k.Kind == "lowrank" || k.Kind == "sign1" || k.Kind == "bits" {
 					continue
 				}
 				k.mask(m, p, keys[i], b, r)
@@ -119,6 +119,8 @@ func (k Keep) settle(t *method.Tensor, p *Part) {
 	switch {
 	case k.Kind == "sign1" && t.N > 0:
 		p.Encoding, p.Delta, p.Kept = Signs, true, t.N
+	case k.Kind == "bits" && t.N > 0:
+		p.Encoding, p.Delta, p.Kept, p.Bits = Codes, true, t.N, int(k.Value)
 	case k.Kind == "lowrank" && k.Value < 1:
 		p.Encoding, p.Lost = Nothing, p.Energy
 	case k.Kind == "lowrank" && k.factored(t.Shape):

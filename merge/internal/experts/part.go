@@ -29,11 +29,12 @@ const (
 	Full    = "full"    // all values
 	Signs   = "sign1"   // a bit per element, the sign of its difference, and a scale per row
 	LowRank = "lowrank" // left [rows, rank] · right [rank, cols] is the difference
+	Codes   = "codes"   // a few bits per element, the step of its difference, and a scale per run of elements
 )
 
 // Keep says what an expert keeps of its difference from the dense model.
 type Keep struct {
-	Kind  string  `json:"kind"` // magnitude, energy, random, lowrank, sign1
+	Kind  string  `json:"kind"` // magnitude, energy, random, lowrank, bits, sign1
 	Value float64 `json:"value,omitempty"`
 }
 
@@ -44,8 +45,9 @@ type Part struct {
 	Kept     int64             `json:"kept"`            // elements
 	Delta    bool              `json:"delta,omitempty"` // differences are stored, not the expert's values
 	Rank     int               `json:"rank,omitempty"`
-	Energy   float64           `json:"energy"` // ‖difference‖²
-	Lost     float64           `json:"lost"`   // of which is not restored
+	Bits     int               `json:"bits,omitempty"` // of a code
+	Energy   float64           `json:"energy"`         // ‖difference‖²
+	Lost     float64           `json:"lost"`           // of which is not restored
 	DType    safetensors.DType `json:"-"`
 	Shape    []int64           `json:"-"`
 
@@ -110,10 +112,12 @@ func (k Keep) Bound(name string, shape []int64, d safetensors.DType) int64 {
 		bytes = max(width*n, (n+7)/8+width*(n-1)) // the difference may be spread evenly
 	case "sign1":
 		bytes = (n+7)/8 + 4*rows
+	case "bits":
+		bytes = codeBytes(n, int(k.Value)) + 2*codeRuns(n)
 	case "lowrank":
 		bytes = width * n
 		if k.factored(shape) {
-			bytes = 4 * int64(k.Value) * (rows + cols)
+			bytes = width * int64(k.Value) * (rows + cols)
 		}
 	}
 	return bytes + header
@@ -145,7 +149,9 @@ func (p *Part) stored() ([]safetensors.Info, error) {
 		return []safetensors.Info{one(".signs", safetensors.U8, (n+7)/8), one(".scale", safetensors.F32, rows)}, nil
 	case LowRank:
 		r := int64(p.Rank)
-		return []safetensors.Info{one(".left", safetensors.F32, rows, r), one(".right", safetensors.F32, r, cols)}, nil
+		return []safetensors.Info{one(".left", p.DType, rows, r), one(".right", p.DType, r, cols)}, nil
+	case Codes:
+		return []safetensors.Info{one(".codes", safetensors.U8, codeBytes(n, p.Bits)), one(".scale", safetensors.BF16, codeRuns(n))}, nil
 	}
 	return nil, nil
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"sync"
 
 	"github.com/modelcompress/compress/merge/internal/stream"
+	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -28,7 +30,10 @@ type Stored struct {
 	values        []byte
 	scale         []byte
 	left, right   []byte
-	starts        []int64 // kept elements before each chunk, for bitmaps
+	codes         []byte
+	once          sync.Once
+	wide          []float32 // the right factor
+	starts        []int64   // kept elements before each chunk, for bitmaps
 }
 
 // Chunk is how many elements are put together at a time.
@@ -86,6 +91,9 @@ func (e *Expert) Part(tensor string) *Stored { return e.parts[tensor] }
 func (e *Expert) read(p Part, names map[string]bool) (*Stored, error) {
 	s := &Stored{Part: p}
 	s.n, s.rows, s.cols = size(p.Shape)
+	if p.Encoding == Codes && (p.Bits < 1 || p.Bits > 8) {
+		return nil, fmt.Errorf("codes of %d bits: %w", p.Bits, ErrExpert)
+	}
 	if p.Encoding == Full && p.Kept != s.n || p.Kept < 0 || p.Kept > s.n {
 		return nil, fmt.Errorf("%d of %d elements kept as %s: %w", p.Kept, s.n, p.Encoding, ErrExpert)
 	}
@@ -103,7 +111,7 @@ func (e *Expert) read(p Part, names map[string]bool) (*Stored, error) {
 	}
 	fields := map[string]*[]byte{
 		".bitmap": &s.bitmap, ".cols": &s.columns, ".rowptr": &s.pointers, ".values": &s.values,
-		".signs": &s.bitmap, ".scale": &s.scale, ".left": &s.left, ".right": &s.right,
+		".signs": &s.bitmap, ".scale": &s.scale, ".left": &s.left, ".right": &s.right, ".codes": &s.codes,
 	}
 	for _, want := range list {
 		got, ok := e.file.Info(want.Name)
@@ -201,7 +209,9 @@ func f32(p []byte, i int64) float32 {
 }
 
 // dense tells whether every element changes, so that elements are not listed one by one.
-func (s *Stored) dense() bool { return s.Encoding == Signs || s.Encoding == LowRank }
+func (s *Stored) dense() bool {
+	return s.Encoding == Signs || s.Encoding == LowRank || s.Encoding == Codes
+}
 
 // each calls f for the kept elements of [lo, hi), which lie in one chunk, with their place among the values.
 func (s *Stored) each(lo, hi int64, f func(i, k int64)) {
@@ -231,34 +241,62 @@ func (s *Stored) each(lo, hi int64, f func(i, k int64)) {
 	}
 }
 
-// differences adds weight·difference of the elements [lo, hi) to acc, for encodings that change every element.
-func (s *Stored) differences(acc []float32, lo, hi int64, weight float32) {
-	for i := lo; i < hi; i++ {
-		row, col := i/s.cols, i%s.cols
-		var d float32
-		switch s.Encoding {
-		case Signs:
-			if d = f32(s.scale, row); s.bitmap[i/8]>>(i%8)&1 == 0 {
+// differences writes those of the elements [lo, lo+len(dst)), for encodings that change every element; lo is the start of a chunk.
+func (s *Stored) differences(dst []float32, lo int64) {
+	switch s.Encoding {
+	case Codes:
+		s.decode(dst, lo)
+	case Signs:
+		for i := range dst {
+			at := lo + int64(i)
+			d := f32(s.scale, at/s.cols)
+			if s.bitmap[at/8]>>(at%8)&1 == 0 {
 				d = -d
 			}
-		case LowRank:
-			for r := range int64(s.Rank) {
-				d += f32(s.left, row*int64(s.Rank)+r) * f32(s.right, r*s.cols+col)
-			}
+			dst[i] = d
 		}
-		acc[i-lo] += weight * d
+	case LowRank:
+		s.product(dst, lo)
 	}
 }
 
+// product adds the outer products of the factors up, row by row.
+func (s *Stored) product(dst []float32, lo int64) {
+	clear(dst)
+	right := s.rightFactor()
+	for i := int64(0); i < int64(len(dst)); {
+		row, col := (lo+i)/s.cols, (lo+i)%s.cols
+		n := min(s.cols-col, int64(len(dst))-i)
+		for r := range int64(s.Rank) {
+			vec.Add(dst[i:i+n], dst[i:i+n], right[r*s.cols+col:r*s.cols+col+n], s.widen(s.left, row*int64(s.Rank)+r))
+		}
+		i += n
+	}
+}
+
+// rightFactor is the right factor, widened once.
+func (s *Stored) rightFactor() []float32 {
+	s.once.Do(func() {
+		s.wide = make([]float32, int64(s.Rank)*s.cols)
+		for i := range s.wide {
+			s.wide[i] = s.widen(s.right, int64(i))
+		}
+	})
+	return s.wide
+}
+
 // value widens a stored value.
-func (s *Stored) value(k int64) float32 {
+func (s *Stored) value(k int64) float32 { return s.widen(s.values, k) }
+
+// widen gives an element of the tensor's type.
+func (s *Stored) widen(data []byte, k int64) float32 {
 	switch s.DType {
 	case safetensors.BF16:
-		return math.Float32frombits(uint32(binary.LittleEndian.Uint16(s.values[2*k:])) << 16)
+		return widened(binary.LittleEndian.Uint16(data[2*k:]))
 	case safetensors.F16:
-		return half(binary.LittleEndian.Uint16(s.values[2*k:]))
+		return half(binary.LittleEndian.Uint16(data[2*k:]))
 	}
-	return f32(s.values, k)
+	return f32(data, k)
 }
 
 // half widens an IEEE half.

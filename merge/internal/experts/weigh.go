@@ -17,8 +17,8 @@ type Weighted struct {
 
 // Workspace is the buffers of one goroutine.
 type Workspace struct {
-	dense, acc []float32
-	hit        []bool
+	dense, acc, own []float32
+	hit             []bool
 }
 
 // Chunks is in how many parts a tensor of n elements is put together.
@@ -78,9 +78,9 @@ func alone(list []Weighted, tensor string) *Stored {
 // load widens the dense elements of a chunk and clears the rest.
 func (ws *Workspace) load(dense []byte, d safetensors.DType, n int64) error {
 	if int64(cap(ws.dense)) < n {
-		ws.dense, ws.acc, ws.hit = make([]float32, Chunk), make([]float32, Chunk), make([]bool, Chunk)
+		ws.dense, ws.acc, ws.own, ws.hit = make([]float32, Chunk), make([]float32, Chunk), make([]float32, Chunk), make([]bool, Chunk)
 	}
-	ws.dense, ws.acc, ws.hit = ws.dense[:n], ws.acc[:n], ws.hit[:n]
+	ws.dense, ws.acc, ws.own, ws.hit = ws.dense[:n], ws.acc[:n], ws.own[:n], ws.hit[:n]
 	clear(ws.acc)
 	clear(ws.hit)
 	src, err := stream.NewMapped(dense, d, 0, nil)
@@ -93,7 +93,8 @@ func (ws *Workspace) load(dense []byte, d safetensors.DType, n int64) error {
 // add adds what an expert of a weight changes.
 func (ws *Workspace) add(p *Stored, lo, hi int64, weight float32) {
 	if p.dense() {
-		p.differences(ws.acc, lo, hi, weight)
+		p.differences(ws.own, lo)
+		vec.Add(ws.acc, ws.acc, ws.own, weight)
 		for i := range ws.hit {
 			ws.hit[i] = true
 		}

@@ -2,6 +2,7 @@ package experts
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"sync"
 
@@ -35,6 +36,8 @@ func (k Keep) Write(t *method.Tensor, parts []*Part, keys []*method.Tensor, file
 			sparse = append(sparse, i)
 		case Signs:
 			p.Passes = append(p.Passes, signs(t, part, i, files[i])...)
+		case Codes:
+			p.Passes = append(p.Passes, codes(t, part, i, files[i]))
 		case LowRank:
 			p.Passes = append(p.Passes, factors(t, part, i, files[i]))
 			p.Memory = 40 * t.N // the difference in float64 and what a decomposition of it takes
@@ -273,7 +276,7 @@ func signs(t *method.Tensor, p *Part, i int, f *safetensors.Writer) []method.Pas
 	}}
 }
 
-// factors is the pass that decomposes the difference of a part: left = U·S, right = Vᵀ.
+// factors is the pass that decomposes the difference of a part: left = U·S, right = Vᵀ, in the type of the tensor.
 func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pass {
 	var a linalg.Matrix
 	var once sync.Once
@@ -296,24 +299,30 @@ func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pas
 				return nil, err
 			}
 			p.Lost = p.Energy
-			var left, right []byte
+			left, right := make([]float32, 0, u.Rows*p.Rank), make([]float32, 0, v.Rows*p.Rank)
 			for row := range u.Rows {
 				for c := range p.Rank {
-					left = binary.LittleEndian.AppendUint32(left, math.Float32bits(float32(u.At(row, c)*values[c])))
+					left = append(left, float32(u.At(row, c)*values[c]))
 				}
 			}
 			for c := range p.Rank {
 				p.Lost -= values[c] * values[c]
 				for row := range v.Rows {
-					right = binary.LittleEndian.AppendUint32(right, math.Float32bits(float32(v.At(row, c))))
+					right = append(right, float32(v.At(row, c)))
 				}
 			}
 			p.Lost = max(0, p.Lost)
 			a = linalg.Matrix{}
-			if err := f.WriteTensor(p.Tensor+".left", left); err != nil {
-				return nil, err
-			}
-			return nil, f.WriteTensor(p.Tensor+".right", right)
+			return nil, errors.Join(p.narrow(f, ".left", left), p.narrow(f, ".right", right))
 		},
 	}
+}
+
+// narrow writes a tensor of a part in the type of the checkpoint's.
+func (p *Part) narrow(f *safetensors.Writer, suffix string, x []float32) error {
+	data := make([]byte, len(x)*p.DType.Bits()/8)
+	if err := stream.Narrow(data, x, p.DType); err != nil {
+		return err
+	}
+	return f.WriteTensor(p.Tensor+suffix, data)
 }
