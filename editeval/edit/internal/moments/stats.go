@@ -52,15 +52,19 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, pro
 			sum.add(x)
 		}
 	}}
+	since := 0
 	for _, c := range probe.Chunks(docs, func(d []int32) int { return len(d) }) {
 		n, err := walk(ctx, m, docs[c[0]:c[1]], last, hooks)
 		if err != nil {
 			return nil, err
 		}
 		s.Tokens += n
-		for _, b := range blocks {
-			if err := sums[b].flush(); err != nil {
-				return nil, err
+		if since += n; since >= flushTokens || c[1] == len(docs) {
+			since = 0
+			for _, b := range blocks {
+				if err := sums[b].flush(); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if progress != nil {
@@ -92,7 +96,10 @@ func walk(ctx context.Context, m *lm.Model, docs [][]int32, last int, hooks *lm.
 	return h.X.Rows, m.Device().Ops().Sync()
 }
 
-// moment is a sum of outer products: a pass in float32, their sum in float64.
+// flushTokens is how many tokens are summed in float32 before they go to the float64 sum: few enough that 1e-6 of a sum is kept.
+const flushTokens = 16384
+
+// moment is a sum of outer products: a few passes in float32, their sum in float64.
 type moment struct {
 	dev  kernels.Device
 	buf  *kernels.Buffer
