@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/chat"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lora/internal/chat"
 	"github.com/modelcompress/compress/lora/internal/dataset"
 )
 
@@ -40,7 +40,7 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOp
 	if c.MaxPositions > 0 {
 		seq = min(seq, c.MaxPositions)
 	}
-	render, err := chatOf(m.Path(), o.Template)
+	render, err := chatOf(ctx, m.Path(), o.Template)
 	if err != nil {
 		return corpus.Windows{}, DataCounts{}, err
 	}
@@ -53,7 +53,7 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOp
 }
 
 // chatOf finds the chat template of a checkpoint: source, or what chat_template.jinja or tokenizer_config.json say; nil where there is none.
-func chatOf(dir, source string) (dataset.Render, error) {
+func chatOf(ctx context.Context, dir, source string) (dataset.Render, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func chatOf(dir, source string) (dataset.Render, error) {
 	return func(messages []dataset.Message) (string, [][2]int, error) {
 		if t == nil {
 			var err error
-			if t, err = chat.Parse(source, tokens); err != nil {
+			if t, err = chat.Parse(source, tokens, nil); err != nil {
 				return "", nil, err
 			}
 		}
@@ -90,7 +90,7 @@ func chatOf(dir, source string) (dataset.Render, error) {
 		for i, m := range messages {
 			list[i] = chat.Message(m)
 		}
-		return t.Answers(list)
+		return t.Answers(ctx, list)
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"errors"
 
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
@@ -33,7 +34,7 @@ func (s *Suite) Check(o Options) ([]Checked, error) {
 	for _, name := range s.tasks {
 		t := s.lib.Tasks[name]
 		c := Checked{Task: name, Path: t.Path, Ignored: t.Ignored}
-		err := s.check(t, &c, &o)
+		err := s.check(context.Background(), t, &c, &o)
 		switch {
 		case errors.Is(err, ErrNoData):
 			c.NoData = err.Error()
@@ -45,11 +46,11 @@ func (s *Suite) Check(o Options) ([]Checked, error) {
 	return out, nil
 }
 
-func (s *Suite) check(t *taskfile.Task, c *Checked, o *Options) error {
+func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Options) error {
 	if _, err := score.New(t); err != nil {
 		return err
 	}
-	p, err := s.prompter(t.Name, o)
+	p, err := s.prompter(ctx, t.Name, o)
 	if err != nil {
 		return err
 	}

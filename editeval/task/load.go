@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/editeval/task/internal/template"
+	"github.com/modelcompress/compress/internal/jinja"
 )
 
 // The ways in which tasks, data and requests can be wrong; errors of this package wrap one of them, one of package lm or tokenizer, or one
@@ -31,9 +32,9 @@ var (
 	ErrUnknownTask = taskfile.ErrUnknownTask // no definition of a name
 	ErrCycle       = taskfile.ErrCycle       // groups or files that contain themselves
 	ErrUnsupported = taskfile.ErrUnsupported // outside of what is read of task files
-	ErrTemplate    = template.ErrSyntax      // a template that cannot be read
-	ErrUndefined   = template.ErrUndefined   // a name in a template that the document lacks
-	ErrOutside     = template.ErrUnknown     // a filter, method or statement of Jinja that is not known here
+	ErrTemplate    = jinja.ErrSyntax         // a template that cannot be read
+	ErrUndefined   = jinja.ErrUndefined      // a name in a template that the document lacks
+	ErrOutside     = jinja.ErrUnknown        // a filter, method or statement of Jinja that is not known here
 	ErrFilter      = filter.ErrUnknown       // no filter of that name
 	ErrMetric      = metric.ErrUnknown       // no metric of that name
 	ErrNoData      = data.ErrNotFound        // a data file is not where it should be
@@ -197,13 +198,13 @@ func (s *Suite) Tasks() []string { return slices.Clone(s.tasks) }
 func (s *Suite) Groups() []string { return slices.Clone(s.groups) }
 
 // prompter prepares a task.
-func (s *Suite) prompter(name string, o *Options) (*prompt.Prompter, error) {
+func (s *Suite) prompter(ctx context.Context, name string, o *Options) (*prompt.Prompter, error) {
 	t := s.lib.Tasks[name]
 	bases := s.bases
 	if !strings.HasPrefix(t.Path, shippedPrefix) {
 		bases = slices.Insert(slices.Clone(bases), 1, filepath.Dir(filepath.FromSlash(t.Path)))
 	}
-	return prompt.New(t, prompt.Options{Bases: bases, Shots: o.Shots, Seed: o.seed()})
+	return prompt.New(ctx, t, prompt.Options{Bases: bases, Shots: o.Shots, Seed: o.seed()})
 }
 
 // Definition describes a task, group or tag for people.

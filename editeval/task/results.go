@@ -11,7 +11,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 

@@ -53,7 +53,7 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 		return nil, err
 	}
 	r.results = newResults(r, tok, start)
-	tasks, err := r.prepare()
+	tasks, err := r.prepare(ctx)
 	if err == nil {
 		err = r.all(ctx, tasks)
 	}
@@ -158,14 +158,14 @@ type document struct {
 }
 
 // prepare reads and checks all tasks.
-func (r *run) prepare() ([]*one, error) {
+func (r *run) prepare(ctx context.Context) ([]*one, error) {
 	var tasks []*one
 	for _, name := range r.suite.tasks {
 		scorer, err := score.New(r.suite.lib.Tasks[name])
 		if err != nil {
 			return nil, err
 		}
-		p, err := r.suite.prompter(name, &r.o)
+		p, err := r.suite.prompter(ctx, name, &r.o)
 		if err != nil {
 			return nil, err
 		}

@@ -329,7 +329,7 @@ func TestOracleShipped(t *testing.T) {
 
 func comparePrompts(t *testing.T, s *Suite, name string, shots int, text string) {
 	t.Helper()
-	p, err := s.prompter(name, &Options{Shots: &shots})
+	p, err := s.prompter(t.Context(), name, &Options{Shots: &shots})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/store"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 func hash(s string) string {

@@ -32,10 +32,10 @@ var mayImport = map[string][]string{
 	"prune/fitness": append([]string{"kernels", "safetensors", "gp", "prune"}, engine...),
 	"gp":            {"kernels"},
 	"merge":         append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
-	"lora":          append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
+	"lora":          append([]string{"kernels", "safetensors", "internal/linalg", "internal/chat"}, engine...),
 	"editeval":      append([]string{"editeval/edit", "editeval/task"}, engine...),
 	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
-	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/canon"},
+	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/canon", "internal/value", "internal/jinja", "internal/chat"},
 
 	"internal/jobs":   {},
 	"internal/report": {},
@@ -44,6 +44,9 @@ var mayImport = map[string][]string{
 	"internal/lint":   {},
 
 	"internal/regular": {},
+	"internal/value":   {},
+	"internal/jinja":   {"internal/value"},
+	"internal/chat":    {"internal/jinja", "internal/value"},
 	"internal/strict":  {},
 
 	"cmd/compress": {anything},

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which a call can fail.

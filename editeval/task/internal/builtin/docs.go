@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The functions here bring the forms in which data sets are published to one: question (text), choices (list of texts), gold (place

@@ -25,8 +25,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/editeval/task/internal/parquet"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which a data file can be wrong.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which a chain can be wrong.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // letters are what lettered ignores when it looks for the text of a choice.

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which a file can fail to be read.

@@ -3,7 +3,7 @@ package parquet
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // Kinds of values and of repetition.

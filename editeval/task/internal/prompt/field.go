@@ -1,22 +1,23 @@
 package prompt
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/editeval/task/internal/template"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/jinja"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // field is a compiled doc_to_… entry; nil where there is none.
 type field func(doc *value.Dict) (any, error)
 
-// compile makes a field of an entry: a number or a list stands for itself, a function is looked up, a text is the name of a column or
+// compile makes a field of an entry, good until ctx ends: a number or a list stands for itself, a function is looked up, a text is the name of a column or
 // a template.
-func compile(entry any, columns []string) (field, error) {
+func compile(ctx context.Context, entry any, columns []string) (field, error) {
 	switch e := entry.(type) {
 	case nil:
 		return nil, nil
@@ -30,11 +31,11 @@ func compile(entry any, columns []string) (field, error) {
 				return v, nil
 			}, nil
 		}
-		t, err := template.Parse(e)
+		t, err := jinja.Parse(e, jinja.Tasks())
 		if err != nil {
 			return nil, err
 		}
-		return func(doc *value.Dict) (any, error) { return rendered{t, doc}.value() }, nil
+		return func(doc *value.Dict) (any, error) { return fill(ctx, t, doc) }, nil
 	case *value.Dict: // of choices: their values count
 		var list []any
 		for _, k := range e.Keys() {
@@ -46,20 +47,15 @@ func compile(entry any, columns []string) (field, error) {
 	return func(*value.Dict) (any, error) { return entry, nil }, nil
 }
 
-// rendered is a template for a document.
-type rendered struct {
-	t   *template.Template
-	doc *value.Dict
-}
-
 // templated marks the text of a template, which may stand for a number or a list.
 type templated struct {
 	text string
 	list []any // what the template's only expression gave, where that is a list
 }
 
-func (r rendered) value() (any, error) {
-	if v, single, err := r.t.Eval(r.doc); err != nil {
+// fill renders a template for a document.
+func fill(ctx context.Context, t *jinja.Template, doc *value.Dict) (any, error) {
+	if v, single, err := t.Eval(ctx, doc); err != nil {
 		return nil, err
 	} else if single {
 		if l, ok := v.([]any); ok {
@@ -67,7 +63,7 @@ func (r rendered) value() (any, error) {
 		}
 		return templated{text: value.Str(v)}, nil
 	}
-	s, err := r.t.Render(r.doc)
+	s, err := t.Render(ctx, doc)
 	return templated{text: s}, err
 }
 

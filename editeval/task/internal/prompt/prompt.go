@@ -3,6 +3,7 @@
 package prompt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,8 +12,8 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
 	"github.com/modelcompress/compress/editeval/task/internal/data"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
 	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which documents and definitions can fail to fit.
@@ -57,12 +58,12 @@ type Document struct {
 // Request is a text to continue: with a given continuation, with none (rolling: the continuation is the text), or freely.
 type Request struct{ Context, Continuation string }
 
-// New prepares a task: reads its data, compiles its templates and tries them on the first document.
-func New(t *taskfile.Task, o Options) (*Prompter, error) {
+// New prepares a task: reads its data, compiles its templates and tries them on the first document. What it makes is good until ctx ends.
+func New(ctx context.Context, t *taskfile.Task, o Options) (*Prompter, error) {
 	p := &Prompter{Task: t, splits: map[string][]*value.Dict{}}
 	err := p.load(o)
 	if err == nil {
-		err = p.compile()
+		err = p.compile(ctx)
 	}
 	if err == nil {
 		err = p.examples(o)
@@ -114,7 +115,7 @@ func (p *Prompter) split(name string, process *taskfile.Function, o Options) ([]
 	return docs, nil
 }
 
-func (p *Prompter) compile() error {
+func (p *Prompter) compile(ctx context.Context) error {
 	t, few, columns := p.Task, p.Task.Fewshot, p.docs[0].Keys()
 	if t.OutputType == taskfile.Rolling && t.DocToText == nil {
 		t.DocToText = ""
@@ -134,7 +135,7 @@ func (p *Prompter) compile() error {
 		{&p.genPrefix, orNothing(t.GenPrefix), "gen_prefix"},
 		{&p.fewPrefix, orNothing(few.GenPrefix), "gen_prefix of the examples"},
 	} {
-		f, err := compile(e.entry, columns)
+		f, err := compile(ctx, e.entry, columns)
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", t.Path, e.name, err)
 		}

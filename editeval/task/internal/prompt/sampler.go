@@ -3,8 +3,8 @@ package prompt
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
 	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // sampler draws examples for a prompt, document after document, as lm-evaluation-harness does with Python's random module.

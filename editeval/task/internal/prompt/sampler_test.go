@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
 	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 func pool(n int) []*value.Dict {

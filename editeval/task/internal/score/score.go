@@ -14,7 +14,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // ErrMetric: a metric does not apply to a kind of task.

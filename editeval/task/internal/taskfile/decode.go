@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // reader takes values out of a dictionary and collects what is wrong.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 const (

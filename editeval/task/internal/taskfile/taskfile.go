@@ -7,7 +7,7 @@ package taskfile
 import (
 	"errors"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which a definition can be wrong.

@@ -1,4 +1,4 @@
-package template
+package library
 
 import (
 	"fmt"
@@ -6,58 +6,100 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
-func (a arith) eval(s *state) (any, error) {
-	x, err := a.x.eval(s)
-	if err != nil {
+// Operate applies +, -, *, /, //, %, ** or ~.
+func (s *Env) Operate(op string, x, y any) (any, error) {
+	if err := s.Step(); err != nil {
 		return nil, err
 	}
-	y, err := a.y.eval(s)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.step(); err != nil {
-		return nil, err
-	}
-	if a.op == "~" {
+	if op == "~" {
 		return s.concat(x, y)
 	}
-	if v, ok, err := s.joined(a.op, x, y); ok {
+	for _, v := range []any{x, y} {
+		if u, ok := v.(*Undefined); ok {
+			return nil, u.Err()
+		}
+	}
+	if text, ok := x.(string); ok && op == "%" {
+		return s.percent(text, y)
+	}
+	return s.arith(op, x, y)
+}
+
+// Negate is -v, and keeps the sign of a zero.
+func (s *Env) Negate(v any) (any, error) {
+	if f, ok := v.(float64); ok {
+		return -f, s.Step()
+	}
+	if u, ok := v.(*Undefined); ok {
+		return nil, u.Err()
+	}
+	i, ok := value.Int(v)
+	if !ok {
+		return nil, typeError("-", v)
+	}
+	return intArith("-", 0, int64(i))
+}
+
+// typeError says what an operation got.
+func typeError(what string, v ...any) error {
+	kinds := make([]string, len(v))
+	for i, x := range v {
+		kinds[i] = value.Kind(x)
+	}
+	return fmt.Errorf("%w: %s of %s", ErrType, what, strings.Join(kinds, " and "))
+}
+
+// percent is text % args.
+func (s *Env) percent(text string, args any) (any, error) {
+	if err := s.PayFor(text, args); err != nil {
+		return nil, err
+	}
+	out, err := value.Percent(text, args)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrType, err)
+	}
+	return out, s.PayText(len(out))
+}
+
+// arith applies an operator to numbers, texts or lists.
+func (s *Env) arith(op string, x, y any) (any, error) {
+	if v, ok, err := s.joined(op, x, y); ok {
 		return v, err
 	}
 	i, okI := value.Int(x)
 	j, okJ := value.Int(y)
-	if okI && okJ && a.op != "/" && a.op != "**" {
-		return intArith(a.op, int64(i), int64(j))
+	if okI && okJ && op != "/" && op != "**" {
+		return intArith(op, int64(i), int64(j))
 	}
-	if okI && okJ && a.op == "**" && j >= 0 {
+	if okI && okJ && op == "**" && j >= 0 {
 		return s.power(int64(i), j)
 	}
 	f, okF := value.Number(x)
 	g, okG := value.Number(y)
 	if !okF || !okG {
-		return nil, typeError(a.op, x, y)
+		return nil, typeError(op, x, y)
 	}
-	return floatArith(a.op, f, g)
+	return floatArith(op, f, g)
 }
 
 // concat is ~.
-func (s *state) concat(x, y any) (any, error) {
-	a, err := s.str(x)
+func (s *Env) concat(x, y any) (any, error) {
+	a, err := s.Str(x)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.str(y)
+	b, err := s.Str(y)
 	if err != nil {
 		return nil, err
 	}
-	return a + b, s.payText(len(a) + len(b))
+	return a + b, s.PayText(len(a) + len(b))
 }
 
 // joined is + of texts and lists, and * of one of them and a number.
-func (s *state) joined(op string, x, y any) (v any, applies bool, err error) {
+func (s *Env) joined(op string, x, y any) (v any, applies bool, err error) {
 	if _, isNumber := value.Int(x); isNumber && op == "*" {
 		x, y = y, x
 	}
@@ -83,14 +125,14 @@ func (s *state) joined(op string, x, y any) (v any, applies bool, err error) {
 			return v, true, err
 		}
 		if isNumber && op == "*" {
-			if n > 0 && len(x) > maxOutput/n {
-				return nil, true, s.payText(maxOutput + 1)
+			if n > 0 && len(x) > MaxOutput/n {
+				return nil, true, s.PayText(MaxOutput + 1)
 			}
-			return strings.Repeat(x, n), true, s.payText(len(x) * n)
+			return strings.Repeat(x, n), true, s.PayText(len(x) * n)
 		}
 	case []any:
 		if l, ok := y.([]any); ok && op == "+" {
-			return slices.Concat(x, l), true, s.payFor(x, l)
+			return slices.Concat(x, l), true, s.PayFor(x, l)
 		}
 		if isNumber && op == "*" {
 			v, err = s.repeat(x, n)
@@ -101,15 +143,15 @@ func (s *state) joined(op string, x, y any) (v any, applies bool, err error) {
 }
 
 // repeat is a list n times.
-func (s *state) repeat(x []any, n int) (any, error) {
+func (s *Env) repeat(x []any, n int) (any, error) {
 	if len(x) == 0 {
 		n = 0
 	}
 	if n > maxSteps {
-		return nil, s.pay(n)
+		return nil, s.Pay(n)
 	}
 	for range n {
-		if err := s.payFor(x...); err != nil {
+		if err := s.PayFor(x...); err != nil {
 			return nil, err
 		}
 	}
@@ -178,7 +220,7 @@ func floatArith(op string, x, y float64) (any, error) {
 }
 
 // power is x ** n of integers.
-func (s *state) power(x int64, n int) (any, error) {
+func (s *Env) power(x int64, n int) (any, error) {
 	switch {
 	case x == 0 && n > 0 || x == 1:
 		return x, nil
@@ -192,5 +234,5 @@ func (s *state) power(x int64, n int) (any, error) {
 			return nil, err
 		}
 	}
-	return out, s.step()
+	return out, s.Step()
 }

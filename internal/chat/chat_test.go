@@ -24,12 +24,12 @@ func TestRenderedAsJinja(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range list {
-		tpl, err := Parse(c.Template, map[string]string{"bos_token": "<s>", "eos_token": "</s>"})
+		tpl, err := Parse(c.Template, map[string]string{"bos_token": "<s>", "eos_token": "</s>"}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 			continue
 		}
-		got, err := tpl.Render(c.Messages, c.Prompt)
+		got, err := tpl.Render(t.Context(), c.Messages, c.Prompt)
 		if (err != nil) != c.Fails || got != c.Want {
 			t.Errorf("%s, prompt %t: got %q (%v), want %q", c.Name, c.Prompt, got, err, c.Want)
 		}
@@ -37,18 +37,18 @@ func TestRenderedAsJinja(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	tpl, err := Parse("{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}", nil)
+	tpl, err := Parse("{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, spans, err := tpl.Answers([]Message{{"user", "1"}, {"assistant", "two"}, {"user", "3"}, {"assistant", "four"}})
+	text, spans, err := tpl.Answers(t.Context(), []Message{{"user", "1"}, {"assistant", "two"}, {"user", "3"}, {"assistant", "four"}})
 	if err != nil || len(spans) != 2 {
 		t.Fatal(text, spans, err)
 	}
 	if a, b := text[spans[0][0]:spans[0][1]], text[spans[1][0]:spans[1][1]]; a != "two</>" || b != "four</>" {
 		t.Errorf("answers %q and %q", a, b)
 	}
-	if _, _, err := tpl.Answers([]Message{{"user", "1"}}); !errors.Is(err, ErrTemplate) {
+	if _, _, err := tpl.Answers(t.Context(), []Message{{"user", "1"}}); !errors.Is(err, ErrTemplate) {
 		t.Error(err)
 	}
 }
@@ -63,11 +63,11 @@ func TestEndless(t *testing.T) {
 		"{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
 		strings.Repeat("(", 500) + "1",
 		"{{ " + strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500) + " }}",
-		"{{ " + strings.Repeat("not ", 500) + "1 }}", "{{ " + strings.Repeat("-", 500) + "1 }}", strings.Repeat("{% if 1 %}", 500),
+		"{{ " + strings.Repeat("-", 500) + "1 }}", strings.Repeat("{% if 1 %}", 500),
 	} {
-		tpl, err := Parse(src, nil)
+		tpl, err := Parse(src, nil, nil)
 		if err == nil {
-			_, err = tpl.Render(nil, false)
+			_, err = tpl.Render(t.Context(), nil, false)
 		}
 		if err == nil && strings.Contains(src, "{") {
 			t.Errorf("%.60q renders", src)
@@ -85,10 +85,10 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, src string) {
-		tpl, err := Parse(src, map[string]string{"bos_token": "<s>"})
+		tpl, err := Parse(src, map[string]string{"bos_token": "<s>"}, nil)
 		if err != nil {
 			return
 		}
-		_, _, _ = tpl.Answers([]Message{{"user", "Hi"}, {"assistant", "there"}})
+		_, _, _ = tpl.Answers(t.Context(), []Message{{"user", "Hi"}, {"assistant", "there"}})
 	})
 }

@@ -96,7 +96,7 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 		return appendItems(b, '[', ']', len(v), func(b []byte, i int) ([]byte, error) { return AppendJSON(b, v[i]) })
 	case *Dict:
 		return appendItems(b, '{', '}', len(v.keys), func(b []byte, i int) ([]byte, error) {
-			b, err := appendText(b, v.keys[i])
+			b, err := appendText(b, v.keyText(v.keys[i]))
 			if err != nil {
 				return b, err
 			}
@@ -109,6 +109,23 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 		return append(b, reprFloat(v)...), nil
 	}
 	return appendText(b, v)
+}
+
+// keyText is a key as JSON writes it, which has texts only.
+func (d *Dict) keyText(key string) string {
+	k, odd := d.odd[key]
+	if !odd {
+		return key
+	}
+	switch k := k.(type) {
+	case string:
+		return k
+	case nil:
+		return "null"
+	case bool:
+		return strconv.FormatBool(k)
+	}
+	return Str(k)
 }
 
 func appendItems(b []byte, open, end byte, n int, each func(b []byte, i int) ([]byte, error)) ([]byte, error) {

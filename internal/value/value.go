@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -17,16 +18,22 @@ import (
 // MaxDepth is how deep lists and dictionaries may be nested.
 const MaxDepth = 64
 
-// ErrDepth: lists or dictionaries are nested too deeply.
-var ErrDepth = errors.New("nested too deeply")
+// The ways in which values can be refused.
+var (
+	ErrDepth = errors.New("nested too deeply")
+	ErrKey   = errors.New("cannot be a key of a dictionary")
+	ErrInt   = errors.New("an integer of more than 64 bits")
+)
 
 // Tuple is a list that prints in parentheses and equals tuples alone.
 type Tuple []any
 
-// Dict is a dictionary that keeps the order of its keys.
+// Dict is a dictionary that keeps the order of its keys. Most have keys that are texts; keys of other types are kept under a text of
+// their own, which no text is equal to.
 type Dict struct {
 	keys  []string
 	items map[string]any
+	odd   map[string]any // keys that are no texts, by the text that they are kept under
 }
 
 // NewDict makes an empty dictionary.
@@ -34,6 +41,16 @@ func NewDict() *Dict { return &Dict{items: map[string]any{}} }
 
 // Set gives a key a value; a key that is there keeps its place.
 func (d *Dict) Set(key string, v any) {
+	if plain(key) == key {
+		d.set(key, v)
+		return
+	}
+	if err := d.SetKey(key, v); err != nil {
+		panic("value: a text is refused as a key")
+	}
+}
+
+func (d *Dict) set(key string, v any) {
 	if _, ok := d.items[key]; !ok {
 		d.keys = append(d.keys, key)
 	}
@@ -42,12 +59,113 @@ func (d *Dict) Set(key string, v any) {
 
 // Get gives the value of a key.
 func (d *Dict) Get(key string) (v any, ok bool) {
-	v, ok = d.items[key]
+	v, ok = d.items[plain(key)]
 	return v, ok
 }
 
-// Keys lists the keys in order. The slice belongs to the dictionary.
-func (d *Dict) Keys() []string { return d.keys }
+// oddMark begins the texts that keys of other types are kept under. No text of valid UTF-8 begins so.
+const oddMark = "\xff"
+
+// plain is the text that a key is kept under.
+func plain(key string) string {
+	if strings.HasPrefix(key, oddMark) {
+		return oddMark + "str" + key
+	}
+	return key
+}
+
+// keyOf is the text that any key is kept under; keys that are equal have the same.
+func keyOf(key any) (text string, err error) {
+	switch k := key.(type) {
+	case string:
+		return plain(k), nil
+	case nil:
+		return oddMark + "None", nil
+	case bool, int64, float64:
+		f, _ := Number(k)
+		if n, ok := k.(int64); ok && int64(f) != n {
+			return oddMark + strconv.FormatInt(n, 10), nil
+		}
+		return oddMark + strconv.FormatFloat(f, 'g', -1, 64), nil
+	case Tuple:
+		var b strings.Builder
+		b.WriteString(oddMark + "tuple")
+		for _, x := range k {
+			part, err := keyOf(x)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "%d:%s", len(part), part)
+		}
+		return b.String(), nil
+	}
+	return "", fmt.Errorf("%w: %s", ErrKey, Kind(key))
+}
+
+// SetKey gives a key of any type that can be one a value.
+func (d *Dict) SetKey(key, v any) error {
+	text, err := keyOf(key)
+	if err != nil {
+		return err
+	}
+	if _, has := d.items[text]; !has && text != key {
+		if d.odd == nil {
+			d.odd = map[string]any{}
+		}
+		d.odd[text] = key
+	}
+	d.set(text, v)
+	return nil
+}
+
+// GetKey gives the value of a key of any type; one that cannot be a key is an error.
+func (d *Dict) GetKey(key any) (v any, ok bool, err error) {
+	text, err := keyOf(key)
+	if err != nil {
+		return nil, false, err
+	}
+	v, ok = d.items[text]
+	return v, ok, nil
+}
+
+// Keys lists the keys in order, as texts. The slice belongs to the dictionary.
+func (d *Dict) Keys() []string {
+	if d.odd == nil {
+		return d.keys
+	}
+	list := make([]string, len(d.keys))
+	for i, k := range d.AllKeys() {
+		list[i] = Str(k)
+	}
+	return list
+}
+
+// AllKeys lists the keys in order.
+func (d *Dict) AllKeys() []any {
+	list := make([]any, len(d.keys))
+	for i, text := range d.keys {
+		list[i] = text
+		if k, ok := d.odd[text]; ok {
+			list[i] = k
+		}
+	}
+	return list
+}
+
+// All gives keys and values in order.
+func (d *Dict) All() iter.Seq2[any, any] {
+	return func(yield func(k, v any) bool) {
+		for _, text := range d.keys {
+			var key any = text
+			if k, ok := d.odd[text]; ok {
+				key = k
+			}
+			if !yield(key, d.items[text]) {
+				return
+			}
+		}
+	}
+}
 
 // Len is the number of keys.
 func (d *Dict) Len() int { return len(d.keys) }
@@ -57,7 +175,7 @@ func (d *Dict) MarshalJSON() ([]byte, error) { return AppendJSON(nil, d) }
 
 // Kind names the type of a value as Python does.
 func Kind(v any) string {
-	switch v.(type) {
+	switch v := v.(type) {
 	case nil:
 		return "None"
 	case bool:
@@ -74,6 +192,8 @@ func Kind(v any) string {
 		return "tuple"
 	case *Dict:
 		return "dict"
+	case interface{ Kind() string }:
+		return v.Kind()
 	}
 	return fmt.Sprintf("%T", v)
 }
@@ -138,15 +258,17 @@ func repr(b *strings.Builder, v any) {
 		reprItems(b, v, "(", end)
 	case *Dict:
 		b.WriteByte('{')
-		for i, k := range v.keys {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			reprString(b, k)
+		between := ""
+		for k, x := range v.All() {
+			b.WriteString(between)
+			repr(b, k)
 			b.WriteString(": ")
-			repr(b, v.items[k])
+			repr(b, x)
+			between = ", "
 		}
 		b.WriteByte('}')
+	default:
+		b.WriteString(Kind(v))
 	}
 }
 
@@ -318,15 +440,6 @@ func IsSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f 
 // Strip is str.strip().
 func Strip(s string) string { return strings.TrimFunc(s, IsSpace) }
 
-// Capitalize is str.capitalize(): the first character in title case, the others in lower case.
-func Capitalize(s string) string {
-	for i, r := range s {
-		rest := s[i+len(string(r)):]
-		return string(unicode.ToTitle(r)) + strings.ToLower(rest)
-	}
-	return s
-}
-
 // IsDigit is str.isdigit(): some characters, all of them digits.
 func IsDigit(s string) bool {
 	for _, r := range s {
@@ -336,3 +449,6 @@ func IsDigit(s string) bool {
 	}
 	return s != ""
 }
+
+// IsAlnum is str.isalnum for one character.
+func IsAlnum(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }

@@ -1,11 +1,11 @@
-package template
+package jinja
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // piece is text or a tag.
@@ -13,6 +13,7 @@ type piece struct {
 	open   string // "", "{{" or "{%"
 	text   string // outside of tags
 	tokens []token
+	line   int
 }
 
 // first is the first word of a tag.
@@ -26,57 +27,118 @@ func (p piece) first() string {
 // ends are what closes each tag.
 var ends = map[string]string{"{{": "}}", "{%": "%}", "{#": "#}"}
 
-// cut splits a source into text and tags, and strips white space beside tags with a minus.
-func cut(src string) ([]piece, error) {
-	var out []piece
-	strip := false // the tag before asked for it
-	for src != "" {
-		at := nextTag(src)
-		plain := src
-		if at >= 0 {
-			plain = src[:at]
+// cutter splits a source into text and tags.
+type cutter struct {
+	src   string
+	line  int
+	fresh bool // the text begins a line
+	strip bool // the tag before asked for no white space behind it
+	o     Options
+	out   []piece
+}
+
+// cut splits a source into text and tags, without the white space that tags and options take away.
+func cut(src string, o Options) ([]piece, error) {
+	c := &cutter{src: src, line: 1, fresh: true, o: o}
+	for {
+		start := nextTag(c.src)
+		if start < 0 {
+			c.text(c.src, "", "")
+			return c.out, nil
 		}
-		if strip {
-			plain = strings.TrimLeftFunc(plain, value.IsSpace)
-			strip = false
-		}
-		if at < 0 {
-			return appendText(out, plain), nil
-		}
-		open := src[at : at+2]
-		inside := src[at+2:]
+		plain, open := c.src[:start], c.src[start:start+2]
+		line := c.line + strings.Count(plain, "\n")
+		inside := c.src[start+2:]
 		end, err := tagEnd(inside, open)
 		if err != nil {
-			return nil, err
+			return nil, at(line, err)
 		}
-		src = inside[end+2:]
-		inside = inside[:end]
-		if strings.HasPrefix(inside, "-") {
-			plain, inside = strings.TrimRightFunc(plain, value.IsSpace), inside[1:]
-		} else if strings.HasPrefix(inside, "+") {
+		c.src, inside = inside[end+2:], inside[:end]
+		sign := inside[:min(1, len(inside))]
+		if sign == "-" || sign == "+" {
 			inside = inside[1:]
+		} else {
+			sign = ""
 		}
-		if strings.HasSuffix(inside, "-") {
-			strip, inside = true, inside[:len(inside)-1]
-		}
-		out = appendText(out, plain)
+		c.text(plain, open, sign)
+		c.line = line + strings.Count(inside, "\n")
+		inside = c.after(inside, open)
 		if open == "{#" {
+			continue
+		}
+		if open == "{%" && strings.TrimSpace(inside) == "raw" {
+			if err := c.raw(line); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		tokens, err := scan(inside)
 		if err != nil {
-			return nil, err
+			return nil, at(line, err)
 		}
-		out = append(out, piece{open: open, tokens: tokens})
+		c.out = append(c.out, piece{open: open, tokens: tokens, line: line})
 	}
-	return out, nil
 }
 
-func appendText(out []piece, s string) []piece {
-	if s == "" {
-		return out
+// text takes what stands before a tag (or the end of the source, open "").
+func (c *cutter) text(s, open, sign string) {
+	if c.strip {
+		s = strings.TrimLeftFunc(s, value.IsSpace)
+		c.strip = false
 	}
-	return append(out, piece{text: s})
+	switch {
+	case sign == "-":
+		s = strings.TrimRightFunc(s, value.IsSpace)
+	case sign == "" && c.o.LstripBlocks && (open == "{%" || open == "{#"):
+		line := strings.LastIndexByte(s, '\n') + 1
+		if (line > 0 || c.fresh) && strings.TrimFunc(s[line:], value.IsSpace) == "" {
+			s = s[:line]
+		}
+	}
+	if s != "" {
+		c.out = append(c.out, piece{text: s})
+	}
+}
+
+// after takes the sign at the end of a tag, and what it and the options take from the text behind.
+func (c *cutter) after(inside, open string) string {
+	c.fresh = false
+	keep := false
+	switch {
+	case strings.HasSuffix(inside, "-"):
+		c.strip, inside = true, inside[:len(inside)-1]
+	case strings.HasSuffix(inside, "+") && open == "{%":
+		keep, inside = true, inside[:len(inside)-1]
+	}
+	if open != "{{" && c.o.TrimBlocks && !keep && !c.strip && strings.HasPrefix(c.src, "\n") {
+		c.src, c.fresh = c.src[1:], true
+		c.line++
+	}
+	return inside
+}
+
+// endRaw matches the end of a raw block.
+var endRaw = regexp.MustCompile(`\{%([-+]?)\s*endraw\s*([-+]?)%\}`)
+
+// raw takes the text of a raw block. Only a minus takes the white space behind its beginning.
+func (c *cutter) raw(line int) error {
+	if c.fresh { // the line end that trim_blocks took belongs to the text
+		c.src = "\n" + c.src
+		c.line--
+	}
+	m := endRaw.FindStringSubmatchIndex(c.src)
+	if m == nil {
+		return at(line, fmt.Errorf("%w: {%% raw %%} has no end", ErrSyntax))
+	}
+	body := c.src[:m[0]]
+	sign, last := c.src[m[2]:m[3]], c.src[m[4]:m[5]]
+	inside := c.src[m[0]:m[1]]
+	c.src = c.src[m[1]:]
+	c.fresh = false
+	c.text(body, "{%", sign)
+	c.line += strings.Count(body, "\n") + strings.Count(inside, "\n")
+	c.after(last, "{%")
+	return nil
 }
 
 func nextTag(src string) int {

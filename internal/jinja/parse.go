@@ -1,11 +1,13 @@
-package template
+package jinja
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/jinja/internal/library"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // parser reads an expression.
@@ -323,23 +325,51 @@ func (p *parser) arguments() (arguments, error) {
 	return args, nil
 }
 
+// filter reads the name and the arguments of a filter for x.
 func (p *parser) filter(x expr) (expr, error) {
 	t := p.peek()
 	if t.kind != word {
 		return nil, p.fault()
 	}
 	p.at++
-	f, ok := filters[t.text]
+	f, ok := library.Filters[t.text]
 	if !ok {
-		return nil, fmt.Errorf("%w: filter %q; known: %s", ErrUnknown, t.text, known(filters))
+		return nil, fmt.Errorf("%w: filter %q; known: %s", ErrUnknown, t.text, library.Known(library.Filters))
 	}
 	var args arguments
 	var err error
 	if p.symbol("(") {
-		args, err = p.arguments()
+		if args, err = p.arguments(); err != nil {
+			return nil, err
+		}
 	}
-	return filtered{t.text, f, x, args}, err
+	if err := f.CheckNames(args.names()); err != nil {
+		return nil, fmt.Errorf("filter %s: %w", t.text, err)
+	}
+	return filtered{t.text, f, x, args}, nil
 }
+
+// chainOfFilters reads f|g|… to the end, and gives what applies them.
+func (p *parser) chainOfFilters() (func(expr) (expr, error), error) {
+	start := p.at
+	apply := func(q *parser, x expr) (expr, error) {
+		x, err := q.filter(x)
+		for err == nil && q.symbol("|") {
+			x, err = q.filter(x)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return x, q.done()
+	}
+	if _, err := apply(p, constant{""}); err != nil {
+		return nil, err
+	}
+	return func(x expr) (expr, error) { return apply(&parser{tokens: p.tokens, at: start}, x) }, nil
+}
+
+// noArgument are the words behind a test that are no argument of it.
+var noArgument = []string{"else", "or", "and", "is", "not", "in", "if"}
 
 func (p *parser) test(x expr) (expr, error) {
 	negated := p.word("not")
@@ -348,22 +378,48 @@ func (p *parser) test(x expr) (expr, error) {
 		return nil, p.fault()
 	}
 	p.at++
-	f, ok := tests[strings.ToLower(t.text)]
+	name := t.text
+	f, ok := library.Tests[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: test %q; known: %s", ErrUnknown, t.text, known(tests))
+		name = strings.ToLower(name)
+		f, ok = library.Tests[name]
 	}
-	return tested{x, strings.ToLower(t.text), f, negated}, nil
+	if !ok {
+		return nil, fmt.Errorf("%w: test %q; known: %s", ErrUnknown, t.text, library.Known(library.Tests))
+	}
+	var args arguments
+	var err error
+	switch next := p.peek(); {
+	case p.symbol("("):
+		args, err = p.arguments()
+	case next.kind == quoted, next.kind == number, next.kind == word && !slices.Contains(noArgument, next.text), next == token{symbol, "["}, next == token{symbol, "{"}:
+		var y expr
+		if y, err = p.primary(); err == nil {
+			y, err = p.postfix(y, false)
+		}
+		args = arguments{{x: y}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := f.CheckNames(args.names()); err != nil {
+		return nil, fmt.Errorf("test %s: %w", name, err)
+	}
+	return tested{x, name, f, args, negated}, nil
 }
 
 // tuple reads one expression, or several with commas between them, which are a tuple.
-func (p *parser) tuple() (expr, error) {
-	x, err := p.expr()
+func (p *parser) tuple() (expr, error) { return p.listed(p.expr) }
+
+// listed reads one expression, or several with commas between them, which are a tuple.
+func (p *parser) listed(next func() (expr, error)) (expr, error) {
+	x, err := next()
 	if err != nil || !p.symbol(",") {
 		return x, err
 	}
 	items := []expr{x}
 	for p.at < len(p.tokens) {
-		if x, err = p.expr(); err != nil {
+		if x, err = next(); err != nil {
 			return nil, err
 		}
 		if items = append(items, x); !p.symbol(",") {
@@ -393,8 +449,10 @@ func (p *parser) primary() (expr, error) {
 		}
 		return constant{s}, nil
 	case number:
-		if n, ok, err := parseInt(t.text, 0); ok {
-			return constant{n}, err
+		if n, ok, err := value.ParseInt(t.text, 0); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrType, err)
+		} else if ok {
+			return constant{n}, nil
 		}
 		f, err := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64)
 		if err != nil || !strings.ContainsAny(t.text, ".eE") {
@@ -466,11 +524,14 @@ func (p *parser) dict() (expr, error) {
 	return d, nil
 }
 
-// typeError says what an operation got.
-func typeError(what string, v ...any) error {
-	kinds := make([]string, len(v))
-	for i, x := range v {
-		kinds[i] = value.Kind(x)
+// names counts the arguments without names and lists the names of the others.
+func (a arguments) names() (n int, names []string) {
+	for _, arg := range a {
+		if arg.name == "" {
+			n++
+		} else {
+			names = append(names, arg.name)
+		}
 	}
-	return fmt.Errorf("%w: %s of %s", ErrType, what, strings.Join(kinds, " and "))
+	return n, names
 }

@@ -1,11 +1,11 @@
-package template
+package jinja
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/task/internal/value"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // names are those that the tests' templates see.
@@ -64,12 +64,12 @@ func TestRender(t *testing.T) {
 		"{{ -0.0 }} {{ -(1) }}":            "-0.0 -1",
 		"{{ 'HELLO world'.capitalize() }}": "Hello world",
 	} {
-		tmpl, err := Parse(source)
+		tmpl, err := Parse(source, Tasks())
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
 		}
-		if got, err := tmpl.Render(names(t)); got != want || err != nil {
+		if got, err := tmpl.Render(t.Context(), names(t)); got != want || err != nil {
 			t.Errorf("%s: %q %v, want %q", source, got, err, want)
 		}
 	}
@@ -77,26 +77,26 @@ func TestRender(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for source, want := range map[string]error{
-		"{{ question | shuffle }}": ErrUnknown, "{{ question.encode() }}": ErrUnknown, "{% macro x() %}": ErrUnknown, "{{ f() }}": ErrUnknown,
+		"{{ question | shuffle }}": ErrUnknown, "{{ question.encode() }}": ErrUnknown, "{% include 'x' %}": ErrUnknown, "{{ g() }}": ErrUnknown, "{{ f() }}": ErrType,
 		"{{ question": ErrSyntax, "{% if n %}": ErrSyntax, "{% endif %}": ErrSyntax, "{{ 1 + }}": ErrSyntax, "{{ 'a }}": ErrSyntax, "{{ n; }}": ErrSyntax,
 		"{% for x in list %}{% endif %}": ErrSyntax, "{{ n is fine }}": ErrUnknown,
 		"{{ missing }}": ErrUndefined, "{{ choices.texts }}": ErrUndefined, "{{ list[9] }}": ErrUndefined, "{{ missing.x|default(1) }}{{ missing }}": ErrUndefined,
 		"{{ n + text }}": ErrType, "{{ n < text }}": ErrType, "{{ choices.label.index('Z') }}": ErrType, "{{ 1 // 0 }}": ErrType, "{% for x in n %}{% endfor %}": ErrType,
 		"{{ 9223372036854775807 + 1 }}": ErrType, "{{ 10**30 }}": ErrType, "{{ 2.0**99999 }}": ErrType, "{{ (-1)**0.5 }}": ErrType, "{{ 0**-1 }}": ErrType, "{{ 9223372036854775808 }}": ErrType, "{{ 4611686018427387904 * 2 }}": ErrType, "{{ '9223372036854775808'|int }}": ErrType,
-		"{{ ','.join([1, 2]) }}": ErrType, "{{ {1: 'a'} }}": ErrUnknown, "{{ list|max(attribute='a') }}": ErrUnknown, "{{ list|unique(attribute='a') }}": ErrUnknown,
+		"{{ ','.join([1, 2]) }}": ErrType, "{{ {[1]: 'a'} }}": ErrType, "{{ list|max(attribute='a') }}": ErrUndefined, "{{ list|unique(attribute='a') }}": ErrUndefined, "{{ list|upper(1) }}": ErrUnknown, "{{ list|sort(by=1) }}": ErrUnknown,
 		"{{ 'x' * 99999999999 }}": ErrCost, "{{ " + strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100) + " }}": ErrCost,
 		"{{ range(99999999) }}": ErrCost, strings.Repeat("{% if n %}", 80): ErrCost,
 		"{% set a = text*99999 %}" + strings.Repeat("{% set a = a ~ a %}", 60): ErrCost,
 	} {
-		tmpl, err := Parse(source)
+		tmpl, err := Parse(source, Tasks())
 		if err == nil {
-			_, err = tmpl.Render(names(t))
+			_, err = tmpl.Render(t.Context(), names(t))
 		}
 		if !errors.Is(err, want) {
 			t.Errorf("%.60s: %v, want %v", source, err, want)
 		}
 	}
-	if _, err := Parse("{{ q | shuffle }}"); !strings.Contains(err.Error(), `"shuffle"; known: abs, `) {
+	if _, err := Parse("{{ q | shuffle }}", Tasks()); !strings.Contains(err.Error(), `"shuffle"; known: abs, `) {
 		t.Errorf("the known filters are not listed: %v", err)
 	}
 }
@@ -114,9 +114,9 @@ func TestCostIsBounded(t *testing.T) {
 		"{{ [0] * 999999999999 }}", "{{ 'ab' * 9223372036854775807 }}", "{{ (','*60000000).split(',')|length }}", "{{ range(9999999)|list|unique }}",
 		"{% for i in range(4000000) %}{{ range(4000000)|length }}{% endfor %}", "{{ " + strings.Repeat("not (", 70) + "1" + strings.Repeat(")", 70) + " }}",
 	} {
-		tmpl, err := Parse(source)
+		tmpl, err := Parse(source, Tasks())
 		if err == nil {
-			_, err = tmpl.Render(names(t))
+			_, err = tmpl.Render(t.Context(), names(t))
 		}
 		if !errors.Is(err, ErrCost) {
 			t.Errorf("%.60s: %v, want %v", source, err, ErrCost)
@@ -130,8 +130,8 @@ func FuzzTemplate(f *testing.F) {
 	}
 	n := names(f)
 	f.Fuzz(func(t *testing.T, s string) {
-		if tmpl, err := Parse(s); err == nil {
-			tmpl.Render(n)
+		if tmpl, err := Parse(s, Tasks()); err == nil {
+			tmpl.Render(t.Context(), n)
 		}
 	})
 }
