@@ -72,6 +72,25 @@ func modulePath(c *arch.Config, p arch.Param) string {
 	return path
 }
 
+// KeyOf is the name that PEFT has for a tensor of the base: the path of its module, and the part.
+func KeyOf(modules []Module, tensor string) string {
+	for _, m := range modules {
+		switch {
+		case m.Tied || tensor == "":
+		case m.Tensor == tensor:
+			return m.Path + ".weight"
+		case m.Bias == tensor:
+			return m.Path + ".bias"
+		}
+	}
+	for _, m := range modules {
+		if short, cut := strings.CutSuffix(m.Path, strings.TrimSuffix(m.Tensor, ".weight")); cut && short != "" && m.Role != arch.Head {
+			return short + tensor // files without the optional prefix
+		}
+	}
+	return tensor
+}
+
 // ModulesOf lists the matrices of an open model.
 func ModulesOf(m *lm.Model) ([]Module, error) {
 	layout, err := arch.Resolve(m.Config(), source{m}, true)

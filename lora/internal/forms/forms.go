@@ -151,21 +151,18 @@ func extras(a *adapter.Adapter, base Base) error {
 		}
 		p := adapter.NewParam(key, v.Rows, v.Cols)
 		copy(p.Data(), v.Buf.F32()[v.Off:v.Off+v.Len()])
-		if key == adapter.TiedHead {
-			tensor = key
-		}
 		a.Whole = append(a.Whole, &adapter.Whole{Tensor: tensor, Key: key, Value: p, Shape: shape})
 		return nil
 	}
 	for _, want := range c.WholeModules {
 		hit := false
 		for _, n := range names {
-			path := strings.TrimSuffix(strings.TrimSuffix(n, ".weight"), ".bias")
-			if !strings.HasSuffix(path, want) {
+			key := adapter.KeyOf(base.Modules(), n)
+			if !strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(key, ".weight"), ".bias"), want) {
 				continue
 			}
 			hit = true
-			if err := add(n, n, shapes[n]); err != nil {
+			if err := add(n, key, shapes[n]); err != nil {
 				return err
 			}
 		}
@@ -175,6 +172,7 @@ func extras(a *adapter.Adapter, base Base) error {
 				if err := add(m.Tensor, adapter.TiedHead, shapes[m.Tensor]); err != nil {
 					return err
 				}
+				a.Whole[len(a.Whole)-1].Tensor = adapter.TiedHead
 			}
 		}
 		if !hit {
@@ -203,7 +201,7 @@ func biases(a *adapter.Adapter, base Base, add func(tensor, key string, shape []
 		if !strings.HasSuffix(n, "bias") || c.Biases == adapter.LoRABias && !adapted[n] {
 			continue
 		}
-		if err := add(n, n, shapes[n]); err != nil {
+		if err := add(n, adapter.KeyOf(base.Modules(), n), shapes[n]); err != nil {
 			return err
 		}
 	}

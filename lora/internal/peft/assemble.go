@@ -303,8 +303,11 @@ func (r *reader) addWhole(key, name string) error {
 // tensorOf is the name in the base's files of a module's weight or bias.
 func (r *reader) tensorOf(path, kind string) string {
 	if i, ok := r.byPath[path]; ok && !r.modules[i].Tied {
-		if m := r.modules[i]; kind == "weight" {
+		switch m := r.modules[i]; {
+		case kind == "weight":
 			return m.Tensor
+		case m.Bias != "":
+			return m.Bias
 		}
 	}
 	for _, m := range r.modules {
