@@ -4,7 +4,7 @@
 #   compare/mos.sh COMPRESS LAB OUT [PROCESSES]
 #
 # COMPRESS is the program; LAB holds base, train/news.jsonl, train/sums.jsonl and tasks/lab_news.yaml, tasks/lab_subtract.yaml; the data of
-# the tasks are looked for from the folder two above LAB's parent on. Every 20th training record is held out. The learning rate of each kind is
+# the tasks are looked for in the folder three above LAB. Every 20th training record is held out. The learning rate of each kind is
 # the one with the lowest held-out loss on news with seed 0; it is used for both skills and three seeds. What is in OUT already is not
 # done again; KINDS="lora8 mos4th" takes some only. Prints a Markdown table: mean ± standard error over the seeds.
 set -euo pipefail
