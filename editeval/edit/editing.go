@@ -304,9 +304,9 @@ func (e *Editing) replay(s *Step) error {
 }
 
 // named finds a linear.
-func (e *Editing) named(name string) (lm.Linear, error) {
-	for b := range e.m.Blocks() {
-		for _, l := range e.m.Linears(b) {
+func named(m *lm.Model, name string) (lm.Linear, error) {
+	for b := range m.Blocks() {
+		for _, l := range m.Linears(b) {
 			if l.Name == name {
 				return l, nil
 			}
@@ -320,7 +320,7 @@ func (e *Editing) weight(name string) (*weight, error) {
 	if w, ok := e.weights[name]; ok {
 		return w, nil
 	}
-	l, err := e.named(name)
+	l, err := named(e.m, name)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (b *Codebook) nearest(key []float64) (int, float64) {
 
 // codes writes entries of a step into the codebook, which is attached at the first.
 func (e *Editing) codes(name string, list []Code) error {
-	l, err := e.named(name)
+	l, err := named(e.m, name)
 	if err != nil {
 		return err
 	}
@@ -102,14 +102,18 @@ func (e *Editing) codes(name string, list []Code) error {
 	if e.book.Linear != name {
 		return fmt.Errorf("%w: a codebook at %q and one at %q", ErrOptions, e.book.Linear, name)
 	}
+	return e.book.enter(l, list)
+}
+
+// enter writes entries into the codebook of a linear.
+func (b *Codebook) enter(l lm.Linear, list []Code) error {
 	for _, c := range list {
-		if c.Index < 0 || c.Index > len(e.book.codes) || len(c.Key) != l.In || len(c.Value) != l.Out || !probe.Finite(c.Key) || !probe.Finite(c.Value) {
-			return fmt.Errorf("%w: entry %d of the codebook does not fit", ErrJournal, c.Index)
+		fits := len(c.Key) == l.In && len(c.Value) == l.Out && probe.Finite(c.Key) && probe.Finite(c.Value)
+		if fits {
+			b.codes, fits = entered(b.codes, c)
 		}
-		if c.Index == len(e.book.codes) {
-			e.book.codes = append(e.book.codes, c)
-		} else {
-			e.book.codes[c.Index] = c
+		if !fits {
+			return fmt.Errorf("%w: entry %d of the codebook does not fit", ErrJournal, c.Index)
 		}
 	}
 	return nil

@@ -152,30 +152,66 @@ type Journal struct {
 // ReadJournal reads a journal. A damaged one is an error that wraps [ErrJournal] and names the line.
 func ReadJournal(r io.Reader) (*Journal, error) {
 	j := &Journal{}
+	if err := j.lines(r, nil); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// lines reads all lines. With a look at the steps, which then have no numbers, only these are read.
+func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 	in := bufio.NewReaderSize(r, 1<<20)
 	for n := 1; ; n++ {
 		text, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) && len(text) == 0 {
 			if n == 1 {
-				return nil, fmt.Errorf("%w: empty", ErrJournal)
+				return fmt.Errorf("%w: empty", ErrJournal)
 			}
-			return j, nil
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: line %d is not complete", ErrJournal, n)
+			return fmt.Errorf("%w: line %d is not complete", ErrJournal, n)
 		}
-		if err := j.line(n, bytes.TrimSuffix(text, []byte("\n"))); err != nil {
-			return nil, err
+		body, err := verified(n, bytes.TrimSuffix(text, []byte("\n")))
+		if err != nil {
+			return err
+		}
+		if look == nil || n == 1 {
+			err = j.line(n, body)
+		} else {
+			err = glance(n, body, look)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// line takes one line in.
-func (j *Journal) line(n int, text []byte) error {
+// verified is a line without its hash.
+func verified(n int, text []byte) ([]byte, error) {
 	sum, body, ok := bytes.Cut(text, []byte(" "))
 	if !ok || string(sum) != probe.Hash(body) {
-		return fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
+		return nil, fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
 	}
+	return body, nil
+}
+
+// glance shows a step without its numbers.
+func glance(n int, body []byte, look func(*Step) error) error {
+	if !bytes.HasPrefix(body, []byte(`{"step":`)) {
+		return nil
+	}
+	var l struct {
+		Step *Step `json:"step"`
+	}
+	if err := json.Unmarshal(body, &l); err != nil || l.Step == nil {
+		return fmt.Errorf("%w: line %d: %w", ErrJournal, n, err)
+	}
+	return look(l.Step)
+}
+
+// line takes one line in.
+func (j *Journal) line(n int, body []byte) error {
 	var l journalLine
 	if err := json.Unmarshal(body, &l); err != nil {
 		return fmt.Errorf("%w: line %d: %w", ErrJournal, n, err)

@@ -1,15 +1,19 @@
-// Package adapted puts the adapter that --adapter names onto a model.
+// Package adapted puts onto a model what acts beside its weights: the adapter that --adapter names, and the codebook of its edits.
 package adapted
 
 import (
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
 )
 
-// Attach lets the adapter in a folder act on a model; an empty path means none. undo takes it off again. One that was trained on
-// another base is attached with a remark.
+// Attach lets the codebook of an edited checkpoint act on its model, then the adapter in a folder; an empty path means none. undo takes the
+// adapter off again. One that was trained on another base is attached with a remark.
 func Attach(j *shell.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
+	if err := edited.Attach(j, m); err != nil {
+		return nil, nil, err
+	}
 	if dir == "" {
 		return nil, func() {}, nil
 	}

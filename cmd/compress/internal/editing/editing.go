@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -109,7 +108,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 func replaceable(source string) func(dir string) error {
 	plain := checkpoint.Replaceable(source)
 	return func(dir string) error {
-		if f, err := os.Open(filepath.Join(dir, edit.JournalName)); err == nil {
+		if f, err := regular.Open(filepath.Join(dir, edit.JournalName)); err == nil {
 			_, err = edit.ReadJournal(f)
 			f.Close()
 			if err == nil {
@@ -163,12 +162,7 @@ func (r *run) hyper() error {
 		return err
 	}
 	if r.o.HParams != "" {
-		f, err := os.Open(r.o.HParams)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		text, err := io.ReadAll(io.LimitReader(f, 1<<20))
+		text, err := regular.ReadFile(r.o.HParams, 1<<20)
 		if err != nil {
 			return err
 		}
@@ -213,7 +207,7 @@ func (r *run) open(path string, tok *tokenizer.Tokenizer) error {
 // readJournal reads the journal of a checkpoint.
 func readJournal(dir string) (*edit.Journal, error) {
 	path := filepath.Join(dir, edit.JournalName)
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
 // documentTokens is the length that documents of statistics are cut to.
 const documentTokens = 512
+
+// maxText bounds a text that is shorter than one window.
+const maxText = 64 << 20
 
 // Statistics tells what the covariance of keys was collected from.
 type Statistics struct {
@@ -70,7 +73,7 @@ func (r *run) documents() ([][]int32, string, error) {
 	}
 	w, err := r.Cut(r.m, r.o.Stats, corpus.CutOptions{SeqLen: limit, Limit: max(1, r.o.StatsTokens/limit)})
 	if errors.Is(err, corpus.ErrShort) {
-		text, err := os.ReadFile(r.o.Stats)
+		text, err := regular.ReadFile(r.o.Stats, maxText)
 		if err != nil {
 			return nil, "", err
 		}
@@ -82,7 +85,7 @@ func (r *run) documents() ([][]int32, string, error) {
 
 // lines are the records of a JSONL file, each a document.
 func (r *run) lines(limit int) ([][]int32, error) {
-	f, err := os.Open(r.o.Stats)
+	f, err := regular.Open(r.o.Stats)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/task"
@@ -227,6 +228,11 @@ func identity(j *shell.Job, m *lm.Model, o Options) (string, error) {
 		return "", err
 	} else if experts != "" {
 		parts = append(parts, experts)
+	}
+	if memory, err := edited.Identity(j.Ctx, m.Path()); err != nil {
+		return "", err
+	} else if memory != "" {
+		parts = append(parts, memory)
 	}
 	if o.Adapter != "" {
 		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // maxFile bounds a file of edits.
@@ -58,12 +58,7 @@ type Set struct {
 // Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src, alt) or EasyEdit's (prompt,
 // target_new). All faults of all records are returned at once, each named by the record's index and the field's path.
 func Read(path string) (*Set, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := regular.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}

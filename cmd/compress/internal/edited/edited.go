@@ -1,0 +1,43 @@
+// Package edited lets an edited checkpoint compute with what its edits keep outside of the weights.
+package edited
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/lm"
+)
+
+// ErrContext refuses a checkpoint whose facts stand before every prompt: without them it is another model.
+var ErrContext = errors.New("the facts of in-context editing stand before every prompt, which compress edit alone does (HINT: put them there yourself, or write them into the weights with another --method)")
+
+// Attach lets the codebook of an edited checkpoint, if it has one, answer in a model that was loaded from its folder. Facts in context are
+// refused with [ErrContext].
+func Attach(j *shell.Job, m *lm.Model) error {
+	mem, err := edit.ReadMemory(m.Path())
+	if err != nil || mem == nil {
+		return err
+	}
+	if len(mem.Context) > 0 {
+		return fmt.Errorf("%s: %s: %w", m.Path(), edit.JournalName, ErrContext)
+	}
+	if _, err := mem.Attach(m); err != nil {
+		return fmt.Errorf("%s: %w", m.Path(), err)
+	}
+	j.Remark("%s: the codebook of %s (%d entries) answers wherever its keys are near", m.Path(), edit.JournalName, len(mem.Codes))
+	return nil
+}
+
+// Identity is a text that changes with what the edits of a checkpoint keep outside of its weights; empty where there is nothing.
+func Identity(ctx context.Context, dir string) (string, error) {
+	mem, err := edit.ReadMemory(dir)
+	if err != nil || mem == nil {
+		return "", err
+	}
+	sum, err := shell.FileHash(ctx, filepath.Join(dir, edit.JournalName))
+	return "edited " + sum, err
+}
