@@ -18,6 +18,7 @@ func merging(f *file) {
 	ratioLoops(f)
 	dropoutLoop(f)
 	lanesLoop(f)
+	mixing(f)
 	f.fn("apart", "for i { acc[i] += (x[i] - y[i])² }", "", param{"acc", floats}, param{"x", floats}, param{"y", floats})
 	f.pointers("acc", "x", "y")
 	f.loop(f.streams(3), func(tail bool) {
@@ -175,7 +176,22 @@ func tallyLoop(f *file) {
 	f.load("SI", "x_base")
 	f.load("CX", "x_len")
 	f.load("DI", "out_base")
-	f.load("BX", "count_base")
+	f.tallyBounds()
+	f.loop(map[string]int{"SI": 4 * f.lanes}, func(tail bool) {
+		f.get("(SI)", 0, tail)
+		f.op("VANDPS {14}, {0}, {0}")
+		if f.wide() {
+			f.tallyWide(tail)
+		} else {
+			f.tallyNarrow(tail, "SI")
+		}
+	})
+	f.tallyEnd()
+	f.ret()
+}
+
+// tallyBounds prepares the bounds and the counts.
+func (f *file) tallyBounds() {
 	f.set("magnitude", 15-1)
 	f.set("intone", 9)
 	f.spread("hi", 10)
@@ -185,15 +201,11 @@ func tallyLoop(f *file) {
 	for i := range 4 {
 		f.op("XORL R%d, R%d", 10+i, 10+i)
 	}
-	f.loop(map[string]int{"SI": 4 * f.lanes}, func(tail bool) {
-		f.get("(SI)", 0, tail)
-		f.op("VANDPS {14}, {0}, {0}")
-		if f.wide() {
-			f.tallyWide(tail)
-		} else {
-			f.tallyNarrow(tail)
-		}
-	})
+}
+
+// tallyEnd adds to the counts, whose address goes to BX, and returns how many magnitudes were written.
+func (f *file) tallyEnd() {
+	f.load("BX", "count_base")
 	for i := range 4 {
 		f.op("ADDQ R%d, %d(BX)", 10+i, 8*i)
 	}
@@ -201,7 +213,6 @@ func tallyLoop(f *file) {
 	f.op("SUBQ AX, DI")
 	f.op("SHRQ $2, DI")
 	f.op("MOVQ DI, %s", f.arg("ret"))
-	f.ret()
 }
 
 func (f *file) tallyWide(tail bool) {
@@ -215,19 +226,16 @@ func (f *file) tallyWide(tail bool) {
 		f.op("POPCNTL R8, R8")
 		f.op("ADDQ R8, R%d", 10+i)
 	}
-	none := f.label("none")
-	f.op("KANDNW K4, K3, K6")
+	f.op("KANDNW K4, K3, K6") // without a branch, which would be mispredicted often
 	f.op("KMOVW K6, R8")
-	f.op("TESTL R8, R8")
-	f.op("JZ %s", none)
 	f.op("VPCOMPRESSD.Z {0}, K6, {1}")
 	f.op("VMOVDQU32 {1}, (DI)")
 	f.op("POPCNTL R8, R8")
 	f.op("LEAQ (DI)(R8*4), DI")
-	f.at(none)
 }
 
-func (f *file) tallyNarrow(tail bool) {
+// tallyNarrow takes the values from memory again, at the address in a register.
+func (f *file) tallyNarrow(tail bool, from string) {
 	if tail { // lanes past the end become -1, which is above none of the bounds
 		f.op("VPCMPEQD {1}, {1}, {1}")
 		f.op("VPXOR {%d}, {1}, {1}", mask)
@@ -246,7 +254,7 @@ func (f *file) tallyNarrow(tail bool) {
 	f.op("JZ %s", none)
 	f.at(next)
 	f.op("TZCNTL R8, R9")
-	f.op("MOVL (SI)(R9*4), R9")
+	f.op("MOVL (%s)(R9*4), R9", from)
 	f.op("ANDL $0x7fffffff, R9")
 	f.op("MOVL R9, (DI)")
 	f.op("ADDQ $4, DI")
@@ -382,6 +390,7 @@ func lanesLoop(f *file) {
 	f.op("SHRQ $4, CX")
 	f.op("JZ %s", done)
 	f.at(loop)
+	f.op("PREFETCHT0 4096(SI)")
 	for i := range parts {
 		f.op("VPADDD %s, {%d}, {%d}", offset(4*f.lanes*i, "SI"), i, i)
 		f.op("VPADDD {%d}, {%d}, {%d}", i, 4+i, 4+i)

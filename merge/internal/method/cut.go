@@ -24,25 +24,35 @@ var (
 func (w Window) Apply(dst, x, key []float32, index int64) {
 	n := int64(len(dst))
 	for first := int64(0); first < n; {
-		at := index + first
-		end := n
-		lo, hi := w.Lo, w.Hi
-		for _, bound := range []int64{w.LoEnd, w.HiEnd} {
-			if at < bound && bound < index+end {
-				end = bound - index
-			}
-		}
-		if at >= w.LoEnd {
-			lo++
-		}
-		if at >= w.HiEnd && hi > 0 {
-			hi--
-		} else if at >= w.HiEnd {
-			lo = math.MaxInt32
-		}
+		end := w.next(index+first, index+n) - index
+		lo, hi := w.bounds(index + first)
 		vec.Within(dst[first:end], x[first:end], key[first:end], lo, hi)
 		first = end
 	}
+}
+
+// next is the place up to which the bounds at an element hold, at most end.
+func (w Window) next(at, end int64) int64 {
+	for _, bound := range []int64{w.LoEnd, w.HiEnd} {
+		if at < bound && bound < end {
+			end = bound
+		}
+	}
+	return end
+}
+
+// bounds are the lowest and the highest magnitude that are kept at an element.
+func (w Window) bounds(at int64) (lo, hi uint32) {
+	lo, hi = w.Lo, w.Hi
+	if at >= w.LoEnd {
+		lo++
+	}
+	if at >= w.HiEnd && hi > 0 {
+		hi--
+	} else if at >= w.HiEnd {
+		lo = math.MaxInt32
+	}
+	return lo, min(hi, math.MaxInt32)
 }
 
 // Cut is a place in the order of magnitudes: Value is the K-th largest, Above magnitudes are larger, and the elements equal to
@@ -65,6 +75,7 @@ type finder struct {
 	take    func(s, i int, c []Cut) int64      // how many of the elements equal to cut i of a stream are taken
 	cuts    [][]Cut
 	exact   bool // want depends on the number of nonzero magnitudes
+	deltas  bool // the values are the differences to the base
 }
 
 // sampled is the size from which on a sample is worth its pass.
@@ -91,7 +102,7 @@ type bracket struct{ lo, hi uint32 }
 
 // sample collects the magnitudes of a sample and brackets the cuts.
 func (f *finder) sample(done func() ([]Pass, error)) Pass {
-	return Pass{
+	p := Pass{
 		Stride: max(2048, f.n/(1<<16)), Shared: true,
 		New: func() any { return make([][]uint32, f.streams) },
 		Each: func(stat any, b *Block) {
@@ -114,6 +125,10 @@ func (f *finder) sample(done func() ([]Pass, error)) Pass {
 			return []Pass{f.tally(brackets, done)}, nil
 		},
 	}
+	if f.deltas {
+		p.Words = func(stat any, b *Words) bool { return sampleWords(stat.([][]uint32), b) }
+	}
+	return p
 }
 
 // bracket bounds the cuts of a stream by quantiles of a sample: five standard deviations of a share in a sample that counts a
@@ -157,7 +172,7 @@ const tallyLimit = 6 << 20
 
 func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 	share := max(int64(BlockSize)*4, tallyLimit*SegmentSize/max(f.n, 1)) // per segment, so that the total stays bounded
-	return Pass{
+	p := Pass{
 		New: func() any {
 			t := &tallied{counts: make([][]vec.Count, f.streams), keys: make([][][]uint32, f.streams), nonzero: make([]int64, f.streams)}
 			for s, b := range brackets {
@@ -175,11 +190,7 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 				x := f.keys(b, s)
 				for i, br := range list {
 					m := vec.Tally(x, br.lo, br.hi, &t.counts[s][i], out)
-					if int64(len(t.keys[s][i])+m) > share {
-						t.over = true
-						continue
-					}
-					t.keys[s][i] = append(t.keys[s][i], out[:m]...)
+					t.collect(s, i, share, out[:m])
 				}
 				if f.exact {
 					var c vec.Count
@@ -190,6 +201,19 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 		},
 		End: func(stats []any) ([]Pass, error) { return f.resolve(brackets, stats, done) },
 	}
+	if f.deltas {
+		p.Words = func(stat any, b *Words) bool { return stat.(*tallied).tallyWords(brackets, share, b) }
+	}
+	return p
+}
+
+// collect keeps magnitudes, unless there are too many.
+func (t *tallied) collect(s, i int, share int64, keys []uint32) {
+	if int64(len(t.keys[s][i])+len(keys)) > share {
+		t.over = true
+		return
+	}
+	t.keys[s][i] = append(t.keys[s][i], keys...)
 }
 
 // resolve turns the tallies of all segments into cuts, or falls back to histograms.

@@ -48,7 +48,8 @@ func (a angular) program(t *Tensor) *Program {
 	}
 	n := a.count(t)
 	var weights []float64
-	return &Program{
+	var single []float32
+	p := &Program{
 		Passes: []Pass{{
 			New:  func() any { return sphere.New(n) },
 			Each: func(stat any, b *Block) { addProducts(stat.(sphere.Gram), a.vectors(b), 0, b.Len()) },
@@ -64,11 +65,17 @@ func (a angular) program(t *Tensor) *Program {
 				g.Mirror()
 				var err error
 				weights, err = a.coefs(g)
+				single = singles(weights)
 				return nil, named(t, err)
 			},
 		}},
 		Apply: func(b *Block) { a.write(b, a.vectors(b), weights, 0, b.Len()) },
+		Words: func(b *Words) uint32 { return a.writeWords(b, single) },
 	}
+	if n == 2 {
+		p.Passes[0].Words = func(stat any, b *Words) bool { return a.pairs(stat.(sphere.Gram), b) }
+	}
+	return p
 }
 
 func named(t *Tensor, err error) error {
@@ -100,15 +107,18 @@ func (a angular) vectors(b *Block) [][]float32 {
 // write adds up a run of elements.
 func (a angular) write(b *Block, u [][]float32, weights []float64, first, end int) {
 	out := b.Out[first:end]
-	switch {
-	case a.deltas && b.Base != nil:
-		vec.Add(out, b.Base[first:end], u[0][first:end], float32(weights[0]))
-	default:
+	if !a.deltas || b.Base == nil {
 		vec.Scale(out, u[0][first:end], float32(weights[0]))
+		for j, x := range u[1:] {
+			vec.Add(out, out, x[first:end], float32(weights[j+1]))
+		}
+		return
 	}
-	for j, x := range u[1:] {
-		vec.Add(out, out, x[first:end], float32(weights[j+1]))
+	clear(out)
+	for j, x := range u {
+		vec.Add(out, out, x[first:end], float32(weights[j]))
 	}
+	vec.Add(out, b.Base[first:end], out, 1)
 }
 
 // byRows needs no pass: a row is at hand when it is written.

@@ -24,7 +24,7 @@ func linear(t *Tensor) (*Program, error) {
 
 // combination is Σ w_j·x_j, plus the base if there is one and x_j are differences.
 func combination(w []float64) *Program {
-	return &Program{Apply: func(b *Block) { combine(b, w) }}
+	return &Program{Apply: func(b *Block) { combine(b, w) }, Words: mixed(w)}
 }
 
 // combine writes Σ w_j·x_j.

@@ -117,9 +117,12 @@ func (b *Block) Deltas() {
 // Program says how a group of tensors is merged: passes over their blocks, in order, and then Apply once for every block.
 // Each and Apply run for several blocks at a time.
 type Program struct {
-	Rows     bool                 // blocks hold whole rows (see Tensor.Cols)
-	Passes   []Pass               // statistics
-	Apply    func(b *Block)       // fills b.Out
+	Rows   bool           // blocks hold whole rows (see Tensor.Cols)
+	Passes []Pass         // statistics
+	Apply  func(b *Block) // fills b.Out
+	// Words fills b.Out as Apply does, and returns the highest magnitude before rounding, as bits; where that is not finite, the block
+	// is left to Apply. nil: there is no such way.
+	Words    func(b *Words) uint32
 	Whole    func(w *Whole) error // instead of Passes and Apply: all elements at once
 	Memory   int64                // bytes that the passes keep beyond blocks, or that Whole needs
 	Warnings []string
@@ -132,6 +135,9 @@ type Pass struct {
 	Stride int64                    // if not 0: only SampleRun elements in every so many, as short blocks
 	Only   *int                     // only this segment
 	Each   func(stat any, b *Block) // one block after the other within a segment
+	// Words does what Each does, or else leaves stat alone and returns false, which it does if anything is not finite. nil: there
+	// is no such way.
+	Words func(stat any, b *Words) bool
 	// End gets what was collected, in the order of segments unless Shared; it may ask for passes to follow at once.
 	End func(stats []any) ([]Pass, error)
 }

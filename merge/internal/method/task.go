@@ -102,6 +102,9 @@ type arithmeticRun struct {
 
 func (r *arithmeticRun) program() *Program {
 	p := &Program{Rows: r.sparsify == graduated, Apply: r.apply}
+	if r.wordy() {
+		p.Words = r.applyWords
+	}
 	switch r.sparsify {
 	case largest, inner:
 		f := r.finder()
@@ -123,7 +126,7 @@ func kept(density float64) bool { return density >= 1 }
 func (r *arithmeticRun) finder() *finder {
 	in := r.group[0].Inputs
 	return &finder{
-		n: r.n, streams: len(in),
+		n: r.n, streams: len(in), deltas: true,
 		keys: func(b *Block, s int) []float32 {
 			if s == 0 {
 				b.Deltas()
@@ -357,16 +360,23 @@ func (r *arithmeticRun) setFactors(rule string, stats []any) {
 	}
 }
 
+// factors are the weights of a tensor, and what the sum is multiplied by.
+func (r *arithmeticRun) factors(t *Tensor) (weights []float64, lambda float64) {
+	weights, lambda = numbers(t, "weight"), 1
+	if t.Params.Has("lambda") {
+		lambda = t.Params.Number("lambda")
+	}
+	if s := sum(weights); !r.consensus && t.Params.Bool("normalize") && math.Abs(s) >= 1e-8 {
+		lambda /= s
+	}
+	return weights, lambda
+}
+
 // apply merges a block.
 func (r *arithmeticRun) apply(b *Block) {
 	t := r.group[b.Tensor]
 	b.Deltas()
-	weights := numbers(t, "weight")
-	lambda := 1.0
-	if t.Params.Has("lambda") {
-		lambda = t.Params.Number("lambda")
-	}
-	normalize := t.Params.Bool("normalize")
+	weights, lambda := r.factors(t)
 	total := b.Temp(0)
 	clear(total)
 	for j, x := range b.X {
@@ -379,9 +389,6 @@ func (r *arithmeticRun) apply(b *Block) {
 		}
 	}
 	if !r.consensus {
-		if s := sum(weights); normalize && math.Abs(s) >= 1e-8 {
-			lambda /= s
-		}
 		vec.Add(b.Out, b.Base, total, float32(lambda))
 		return
 	}
@@ -391,7 +398,7 @@ func (r *arithmeticRun) apply(b *Block) {
 	for j, x := range b.X {
 		vec.Elect(num, den, x, total, 1, float32(weights[j]))
 	}
-	if normalize {
+	if t.Params.Bool("normalize") {
 		vec.Ratio(num, num, den)
 	}
 	vec.Add(b.Out, b.Base, num, float32(lambda))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
@@ -30,17 +31,24 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 			buf = make([]byte, n)
 		}
 		data := direct.Buffer(buf[:cap(buf)], e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
-		err := ws.blocks(s, 0, check, func(b *method.Block) error {
-			p.Apply(b)
-			at := (b.Off - s.first) * size
-			return e.store(s, data[at:at+int64(b.Len())*size], b.Out, b.Off)
-		})
-		if err != nil {
+		if err := e.merge(ws, p, s, data, check); err != nil {
 			e.free <- buf
 			return err
 		}
 		e.full <- chunk{s.run, s.first * size, data, buf}
 		return nil
+	})
+}
+
+// merge computes a segment.
+func (e *engine) merge(ws *workspace, p *method.Program, s segment, data []byte, check bool) error {
+	if p.Words != nil && s.plain != nil && s.DType == safetensors.BF16 && uintptr(unsafe.Pointer(unsafe.SliceData(data)))%2 == 0 {
+		return e.applyWords(ws, p, s, data, check)
+	}
+	return ws.blocks(s, 0, check, func(b *method.Block) error {
+		p.Apply(b)
+		at := (b.Off - s.first) * width(s.DType)
+		return e.store(s, data[at:at+int64(b.Len())*width(s.DType)], b.Out, b.Off)
 	})
 }
 

@@ -26,10 +26,14 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 		if stats[at] == nil && p.New != nil {
 			stats[at] = p.New()
 		}
-		return ws.blocks(segments[i], p.Stride, check, func(b *method.Block) error {
+		each := func(b *method.Block) error {
 			p.Each(stats[at], b)
 			return nil
-		})
+		}
+		if s := segments[i]; p.Words != nil && s.plain != nil {
+			return ws.inWords(s, p.Stride, check, each, func(w *method.Words) bool { return p.Words(stats[at], w) })
+		}
+		return ws.blocks(segments[i], p.Stride, check, each)
 	})
 	if err != nil {
 		return nil, err
@@ -39,12 +43,7 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 
 // blocks reads a segment block by block; with a stride, only short blocks at those distances.
 func (ws *workspace) blocks(s segment, stride int64, check bool, f func(b *method.Block) error) error {
-	step, size := s.block, s.block
-	first := s.first
-	if stride > 0 {
-		step, size = stride, method.SampleRun
-		first = (s.first + stride - 1) / stride * stride // the same places whatever the segments
-	}
+	first, step, size := s.steps(s.block, stride)
 	for ; first < s.end; first += step {
 		b, err := ws.read(s.run, first, min(size, s.end-first), check)
 		if err != nil {
@@ -55,6 +54,14 @@ func (ws *workspace) blocks(s segment, stride int64, check bool, f func(b *metho
 		}
 	}
 	return nil
+}
+
+// steps are where the blocks of a segment begin, how far apart they are and how long.
+func (s segment) steps(block, stride int64) (first, step, size int64) {
+	if stride == 0 {
+		return s.first, block, block
+	}
+	return (s.first + stride - 1) / stride * stride, stride, method.SampleRun // the same places whatever the segments
 }
 
 // read fills the workspace's block.

@@ -46,12 +46,27 @@ func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped
 func (m *Mapped) Read(dst []float32, off int64) error {
 	size := int64(m.dtype.Bits() / 8)
 	first, end := off*size, (off+int64(len(dst)))*size
-	if next := end / window; (first == 0 || first/window != next) && next < int64(len(m.populated)) && !m.populated[next].Swap(true) {
-		m.advise(end, (next+1)*window, populate)
-	}
+	m.populate(first, end)
 	widen(dst, m.data[first:end], m.dtype)
 	Round(dst, m.round)
 	return nil
+}
+
+// words are n elements as they lie in the file, of two bytes each.
+func (m *Mapped) words(off, n int64) []uint16 {
+	first, end := 2*off, 2*(off+n)
+	m.populate(first, end)
+	return words(m.data[first:end])
+}
+
+// aligned tells whether elements of two bytes lie at their addresses.
+func (m *Mapped) aligned() bool { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))%2 == 0 }
+
+// populate maps the window that comes after bytes [first, end), if they reach into a new one.
+func (m *Mapped) populate(first, end int64) {
+	if next := end / window; (first == 0 || first/window != next) && next < int64(len(m.populated)) && !m.populated[next].Swap(true) {
+		m.advise(end, (next+1)*window, populate)
+	}
 }
 
 // Round rounds x to the numbers of a narrower type; of types other than BF16 and F16 nothing is rounded.

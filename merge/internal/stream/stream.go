@@ -166,6 +166,7 @@ type workspace struct {
 	base  []float32
 	out   []float32
 	stat  [][]float32
+	words method.Words
 	id    int
 }
 
@@ -317,6 +318,7 @@ type run struct {
 	number int   // in the group
 	left   atomic.Int64
 	block  int64
+	plain  []*Mapped // the inputs and the base, if all of them are plain bfloat16
 	mu     sync.Mutex
 	bad    []NonFinite // per input, the base last
 }
@@ -372,7 +374,7 @@ func prepare(g Group) (items []*run, segments []segment) {
 	for i, it := range g.Items {
 		r := &run{Item: it, index: index, number: i, bad: make([]NonFinite, len(it.X)+1)}
 		block, size := lengths(g.Program, it)
-		r.block = block
+		r.block, r.plain = block, plain(it)
 		r.left.Store(it.Tensor.N * width(it.DType))
 		if it.Raw != nil {
 			r.left.Store(int64(len(it.Raw)))

@@ -116,6 +116,69 @@ func dropoutAVX512(dst []float32, x []float32, first uint32, k0 uint32, k1 uint3
 //go:noescape
 func lanesAVX512(x []uint32, a []uint32, b []uint32)
 
+// mixAVX512 computes
+//
+//	dst = Σ w[j]·x[j] in bfloat16, added in the order of j; ret = the highest magnitude before rounding
+//
+//go:noescape
+func mixAVX512(dst []uint16, x []*uint16, w []float32) float32
+
+// mixDeltaAVX512 computes
+//
+//	dst = base + lambda·Σ w[j]·(x[j] - base) in bfloat16, added in the order of j; ret = the highest magnitude before rounding
+//
+//go:noescape
+func mixDeltaAVX512(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32) float32
+
+// windowSumAVX512 computes
+//
+//	v[j] = w[j]·(x[j] - base) where lo[j] ≤ bits(|x[j] - base|) ≤ hi[j], else 0; dst = base + lambda·Σ v[j]; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func windowSumAVX512(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, lo []uint32, hi []uint32) float32
+
+// windowElectAVX512 computes
+//
+//	v[j] = w[j]·(x[j] - base) where lo[j] ≤ bits(|x[j] - base|) ≤ hi[j], else 0; dst = base + lambda·Σ v[j] / (Σ den[j], 1 for 0), over the j whose v[j] has the sign of the sum of all; den may be empty, for 1; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func windowElectAVX512(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, lo []uint32, hi []uint32, den []float32, scratch []float32) float32
+
+// randomSumAVX512 computes
+//
+//	v[j] = w[j]·(x[j] - base) where hash(first+i, key[3j], key[3j+1]) < key[3j+2], else 0; dst = base + lambda·Σ v[j]; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func randomSumAVX512(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32) float32
+
+// randomElectAVX512 computes
+//
+//	v[j] = w[j]·(x[j] - base) where hash(first+i, key[3j], key[3j+1]) < key[3j+2], else 0; dst = base + lambda·Σ v[j] / (Σ den[j], 1 for 0), over the j whose v[j] has the sign of the sum of all; den may be empty, for 1; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func randomElectAVX512(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den []float32, scratch []float32) float32
+
+// pairAVX512 computes
+//
+//	ret[0] += x·x, ret[1] += x·y, ret[2] += y·y, in float64
+//
+//go:noescape
+func pairAVX512(sums []float64, x []uint16, y []uint16)
+
+// pairDeltaAVX512 computes
+//
+//	ret[0] += x·x, ret[1] += x·y, ret[2] += y·y, in float64, of x - base and y - base in float32
+//
+//go:noescape
+func pairDeltaAVX512(sums []float64, x []uint16, y []uint16, base []uint16)
+
+// tallyDeltaAVX512 computes
+//
+//	m = bits(|x[i] - base[i]|): count[0] += m > hi, count[1] += m ≥ hi, count[2] += m > lo, count[3] += m ≥ lo, count[4] = max(m), and appends m with lo < m < hi to out, which has room for a vector beyond len(x); ret = how many
+//
+//go:noescape
+func tallyDeltaAVX512(x []uint16, base []uint16, lo uint32, hi uint32, count []int64, out []uint32) int
+
 // apartAVX512 computes
 //
 //	for i { acc[i] += (x[i] - y[i])² }
@@ -234,6 +297,69 @@ func dropoutAVX2(dst []float32, x []float32, first uint32, k0 uint32, k1 uint32,
 //
 //go:noescape
 func lanesAVX2(x []uint32, a []uint32, b []uint32)
+
+// mixAVX2 computes
+//
+//	dst = Σ w[j]·x[j] in bfloat16, added in the order of j; ret = the highest magnitude before rounding
+//
+//go:noescape
+func mixAVX2(dst []uint16, x []*uint16, w []float32) float32
+
+// mixDeltaAVX2 computes
+//
+//	dst = base + lambda·Σ w[j]·(x[j] - base) in bfloat16, added in the order of j; ret = the highest magnitude before rounding
+//
+//go:noescape
+func mixDeltaAVX2(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32) float32
+
+// windowSumAVX2 computes
+//
+//	v[j] = w[j]·(x[j] - base) where lo[j] ≤ bits(|x[j] - base|) ≤ hi[j], else 0; dst = base + lambda·Σ v[j]; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func windowSumAVX2(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, lo []uint32, hi []uint32) float32
+
+// windowElectAVX2 computes
+//
+//	v[j] = w[j]·(x[j] - base) where lo[j] ≤ bits(|x[j] - base|) ≤ hi[j], else 0; dst = base + lambda·Σ v[j] / (Σ den[j], 1 for 0), over the j whose v[j] has the sign of the sum of all; den may be empty, for 1; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func windowElectAVX2(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, lo []uint32, hi []uint32, den []float32, scratch []float32) float32
+
+// randomSumAVX2 computes
+//
+//	v[j] = w[j]·(x[j] - base) where hash(first+i, key[3j], key[3j+1]) < key[3j+2], else 0; dst = base + lambda·Σ v[j]; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func randomSumAVX2(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32) float32
+
+// randomElectAVX2 computes
+//
+//	v[j] = w[j]·(x[j] - base) where hash(first+i, key[3j], key[3j+1]) < key[3j+2], else 0; dst = base + lambda·Σ v[j] / (Σ den[j], 1 for 0), over the j whose v[j] has the sign of the sum of all; den may be empty, for 1; in bfloat16; ret = the highest magnitude before rounding, of differences and results
+//
+//go:noescape
+func randomElectAVX2(dst []uint16, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den []float32, scratch []float32) float32
+
+// pairAVX2 computes
+//
+//	ret[0] += x·x, ret[1] += x·y, ret[2] += y·y, in float64
+//
+//go:noescape
+func pairAVX2(sums []float64, x []uint16, y []uint16)
+
+// pairDeltaAVX2 computes
+//
+//	ret[0] += x·x, ret[1] += x·y, ret[2] += y·y, in float64, of x - base and y - base in float32
+//
+//go:noescape
+func pairDeltaAVX2(sums []float64, x []uint16, y []uint16, base []uint16)
+
+// tallyDeltaAVX2 computes
+//
+//	m = bits(|x[i] - base[i]|): count[0] += m > hi, count[1] += m ≥ hi, count[2] += m > lo, count[3] += m ≥ lo, count[4] = max(m), and appends m with lo < m < hi to out, which has room for a vector beyond len(x); ret = how many
+//
+//go:noescape
+func tallyDeltaAVX2(x []uint16, base []uint16, lo uint32, hi uint32, count []int64, out []uint32) int
 
 // apartAVX2 computes
 //

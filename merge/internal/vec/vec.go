@@ -31,6 +31,16 @@ type loops struct {
 	dropout               func(dst, x []float32, first, k0, k1, threshold uint32)
 	apart                 func(acc, x, y []float32)
 	lanes                 func(x, a, b []uint32)
+
+	mix         func(dst []uint16, x []*uint16, w []float32) float32
+	mixDelta    func(dst, base []uint16, x []*uint16, w []float32, lambda float32) float32
+	windowSum   func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32) float32
+	windowElect func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32, den, stored []float32) float32
+	randomSum   func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32) float32
+	randomElect func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den, stored []float32) float32
+	pair        func(sums []float64, x, y []uint16)
+	pairDelta   func(sums []float64, x, y, base []uint16)
+	tallyDelta  func(x, base []uint16, lo, hi uint32, count []int64, out []uint32) int
 }
 
 // fastest is what this process uses.
@@ -204,6 +214,8 @@ var portable = loops{
 		}
 		return sum
 	},
+	mix: mix, mixDelta: mixDelta, windowSum: windowSum, windowElect: windowElect, randomSum: randomSum, randomElect: randomElect,
+	pair: pair, pairDelta: pairDelta, tallyDelta: tallyDelta,
 	peak:   peak,
 	within: within, tally: tally, elect: elect,
 	ratio: func(dst, num, den []float32) {

@@ -21,6 +21,8 @@ func choose(disable string) *loops {
 			narrowBF16: narrowRowBF16AVX2, narrowF16: narrowRowF16AVX2, dot: dotAVX2, sumAbs: sumAbsAVX2, peak: peakAVX2,
 			within: withinAVX2, tally: tallyAVX2, elect: electAVX2, ratio: ratioAVX2, ratioFloor: ratioFloorAVX2,
 			dropout: dropoutAVX2, apart: apartAVX2, lanes: lanesAVX2,
+			mix: mixAVX2, mixDelta: mixDeltaAVX2, windowSum: windowSumAVX2, windowElect: windowElectAVX2,
+			randomSum: randomSumAVX2, randomElect: randomElectAVX2, pair: pairAVX2, pairDelta: pairDeltaAVX2, tallyDelta: tallyDeltaAVX2,
 		}
 	}
 	return &loops{
@@ -28,5 +30,7 @@ func choose(disable string) *loops {
 		narrowBF16: narrowRowBF16AVX512, narrowF16: narrowRowF16AVX512, dot: dotAVX512, sumAbs: sumAbsAVX512, peak: peakAVX512,
 		within: withinAVX512, tally: tallyAVX512, elect: electAVX512, ratio: ratioAVX512, ratioFloor: ratioFloorAVX512,
 		dropout: dropoutAVX512, apart: apartAVX512, lanes: lanesAVX512,
+		mix: mixAVX512, mixDelta: mixDeltaAVX512, windowSum: windowSumAVX512, windowElect: windowElectAVX512,
+		randomSum: randomSumAVX512, randomElect: randomElectAVX512, pair: pairAVX512, pairDelta: pairDeltaAVX512, tallyDelta: tallyDeltaAVX512,
 	}
 }
