@@ -122,7 +122,7 @@ func (c choice) eval(s *state) (any, error) {
 	case holds:
 		return c.yes.eval(s)
 	case c.no == nil:
-		return &library.Undefined{What: "value: the condition of an if without else does not hold"}, nil
+		return &library.Undefined{What: "value: the condition of an if without else does not hold", Soft: true}, nil
 	}
 	return c.no.eval(s)
 }

@@ -129,15 +129,18 @@ func (p *parser) logic(op string, next func() (expr, error)) (expr, error) {
 }
 
 func (p *parser) not() (expr, error) {
-	negated := false
+	times := 0
 	for p.word("not") {
-		negated = !negated
+		times++
 	}
 	x, err := p.comparison()
-	if err != nil || !negated {
+	if err != nil || times == 0 {
 		return x, err
 	}
-	return not{x}, nil
+	if x = (not{x}); times%2 == 0 {
+		x = not{x}
+	}
+	return x, nil
 }
 
 // comparison reads a chain of comparisons.

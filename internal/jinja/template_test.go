@@ -1,9 +1,11 @@
 package jinja
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcompress/compress/internal/value"
 )
@@ -124,14 +126,57 @@ func TestCostIsBounded(t *testing.T) {
 	}
 }
 
+// TestErrorsNameLines: faults of reading and of rendering say in which line they are.
+func TestErrorsNameLines(t *testing.T) {
+	for source, line := range map[string]string{
+		"a\n\n{{ n + }}": "line 3: ", "a\n{% if n %}\n{{ missing }}\n{% endif %}": "line 3: ", "{# \n\n #}\n{% raw %}\n{% endraw %}\n{{ n|shuffle }}": "line 6: ",
+		"{% for x in list %}\n{{ x.y }}\n{% endfor %}": "line 2: ", "{% macro m() %}\n{{ 1 // 0 }}\n{% endmacro %}\n\n{{ m() }}": "line 2: ", "x\n{% include 'a' %}": "line 2: ",
+	} {
+		for _, o := range []Options{Tasks(), {TrimBlocks: true, LstripBlocks: true, Strict: true}} {
+			tmpl, err := Parse(source, o)
+			if err == nil {
+				_, err = tmpl.Render(t.Context(), names(t))
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), line) {
+				t.Errorf("%q: %v, want %s…", source, err, line)
+			}
+		}
+	}
+}
+
+// TestRenderEnds: a rendering ends when its context does.
+func TestRenderEnds(t *testing.T) {
+	tmpl, err := Parse("{% for a in range(50000) %}{{ a }}{% endfor %}", Tasks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := tmpl.Render(ctx, names(t)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func FuzzTemplate(f *testing.F) {
-	for _, s := range []string{"{{ a.b[0]|join(', ') }}", "{% for x in list %}{{ loop.index ~ x }}{% endfor %}", "{%- set x = (1, 'a') -%}{{x}}", "{{ {'a': [1]} }}", "{{ text[1:2:-1] }}"} {
+	for _, s := range []string{
+		"{{ a.b[0]|join(', ') }}", "{% for x in list %}{{ loop.index ~ x }}{% break %}{% endfor %}", "{%- set x = (1, 'a') -%}{{x}}", "{{ {'a': [1], 2: none} }}", "{{ text[1:2:-1] }}",
+		"{% macro m(a, b=1) %}{{ caller() }}{{ varargs }}{% endmacro %}{% call m(1) %}x{% endcall %}", "{% set ns = namespace(a=1) %}{% set ns.a = ns %}{{ ns == ns }}{{ [ns] == [ns] }}",
+		"{{ '%s %5.2f' % ('a', f) }}{{ '{:>5}{x!r}'.format(1, x=2) }}", "{% filter upper|trim %}{% raw %}{{{% endraw %}{% endfilter %}", "{% with a = 1 %}{{ rows|groupby('k')|map('last')|list }}{% endwith %}",
+		"{{ rows|sort(attribute='v,k')|map(attribute='k', default=1)|select('in', 'xy')|batch(2, 'z')|list|tojson(indent=2) }}", "  {%+ if n is divisibleby 3 %}\n{{ text|truncate(5)|center(9)|indent }}{% endif -%} x",
+		"{{ missing|default(text.zfill(9)) }}{{ list|slice(2)|list }}{{ ' a b '.rsplit(None, 1) }}",
+	} {
 		f.Add(s)
 	}
 	n := names(f)
 	f.Fuzz(func(t *testing.T, s string) {
-		if tmpl, err := Parse(s, Tasks()); err == nil {
-			tmpl.Render(t.Context(), n)
+		for _, o := range []Options{Tasks(), Chats(func() time.Time { return time.Unix(0, 0) })} {
+			tmpl, err := Parse(s, o)
+			if err != nil {
+				continue
+			}
+			if out, err := tmpl.Render(t.Context(), n); err == nil && len(out) > 64<<20 {
+				t.Errorf("%d bytes", len(out))
+			}
 		}
 	})
 }

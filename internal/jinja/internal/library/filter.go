@@ -147,6 +147,10 @@ func filterReplace(x any, g Given) (any, error) {
 }
 
 func filterRound(x any, g Given) (any, error) {
+	if b, isBool := x.(bool); isBool {
+		n, _ := value.Int(b)
+		x = int64(n)
+	}
 	f, ok := value.Number(x)
 	n, okN := value.Int(g.or(0, "precision", int64(0)))
 	if !ok || !okN {
@@ -195,7 +199,7 @@ func filterAttribute(x any, g Given) (any, error) {
 		if f, ok := Methods["dict"][name]; ok {
 			return &Native{name, x, f}, nil
 		}
-		return &Undefined{fmt.Sprintf("attribute %q of a dict", name)}, nil
+		return &Undefined{What: fmt.Sprintf("attribute %q of a dict", name)}, nil
 	}
 	return g.Attribute(x, name)
 }
@@ -253,9 +257,9 @@ func filterFormat(x any, g Given) (any, error) {
 }
 
 func filterIndent(x any, g Given) (any, error) {
-	s, err := g.Str(x)
-	if err != nil {
-		return nil, err
+	s, isText := x.(string)
+	if !isText {
+		return nil, typeError("indent", x)
 	}
 	by, ok := g.or(0, "width", int64(4)).(string)
 	if !ok {
@@ -282,9 +286,9 @@ func filterIndent(x any, g Given) (any, error) {
 }
 
 func filterTruncate(x any, g Given) (any, error) {
-	s, err := g.Str(x)
-	if err != nil {
-		return nil, err
+	s, isText := x.(string)
+	if !isText {
+		return nil, typeError("truncate", x)
 	}
 	n, err := g.int(0, "length", 255)
 	if err != nil {

@@ -24,7 +24,7 @@ func end1(at func(n int) int) Action {
 			return nil, err
 		}
 		if len(list) == 0 {
-			return &Undefined{"item of what is empty"}, nil
+			return &Undefined{What: "item of what is empty"}, nil
 		}
 		return list[at(len(list))], nil
 	}
@@ -303,7 +303,7 @@ func extreme(sign int) Action {
 			return nil, err
 		}
 		if len(all) == 0 {
-			return &Undefined{"extreme of what is empty"}, nil
+			return &Undefined{What: "extreme of what is empty"}, nil
 		}
 		best := all[0]
 		for _, v := range all[1:] {
@@ -376,9 +376,17 @@ func filterItems(x any, g Given) (any, error) {
 	return dictItems(d, g)
 }
 
+// some lists the items of what counts as true; what does not has none.
+func (g Given) some(x any) ([]any, error) {
+	if holds, err := g.Truth(x); err != nil || !holds {
+		return nil, err
+	}
+	return g.Iterate(x)
+}
+
 // filterMap applies a filter to every item, or reads an attribute of it.
 func filterMap(x any, g Given) (any, error) {
-	list, err := g.Iterate(x)
+	list, err := g.some(x)
 	if err != nil {
 		return nil, err
 	}
@@ -424,7 +432,7 @@ func (g Given) mapping() (func(v any) (any, error), error) {
 // choose makes select and reject: items, or an attribute of them, for which a test holds or not.
 func choose(attribute, keep bool) Action {
 	return func(x any, g Given) (any, error) {
-		list, err := g.Iterate(x)
+		list, err := g.some(x)
 		if err != nil {
 			return nil, err
 		}

@@ -6,8 +6,11 @@ import (
 	"github.com/modelcompress/compress/internal/value"
 )
 
-// Undefined is the value of what is not there: What says which, for messages.
-type Undefined struct{ What string }
+// Undefined is the value of what is not there.
+type Undefined struct {
+	What string // for messages
+	Soft bool   // an empty text even where what is not defined is an error: the else that an expression lacks
+}
 
 // Kind names the type as Jinja prints it.
 func (u *Undefined) Kind() string { return "Undefined" }
@@ -17,7 +20,7 @@ func (u *Undefined) Err() error { return fmt.Errorf("%w %s", ErrUndefined, u.Wha
 
 // orEmpty is what undefined things are as a text, where that is allowed.
 func (s *Env) orEmpty(u *Undefined) (any, error) {
-	if s.Strict {
+	if s.Strict && !u.Soft {
 		return nil, u.Err()
 	}
 	return "", nil
@@ -80,7 +83,7 @@ func (n *Native) Call(g Given) (any, error) {
 // Truth is bool(v).
 func (s *Env) Truth(v any) (bool, error) {
 	if u, ok := v.(*Undefined); ok {
-		if s.Strict {
+		if s.Strict && !u.Soft {
 			return false, u.Err()
 		}
 		return false, nil
@@ -95,7 +98,7 @@ func (s *Env) Equal(a, b any) (bool, error) {
 	if okB && !okA {
 		u = w
 	}
-	if (okA || okB) && s.Strict {
+	if (okA || okB) && s.Strict && !u.Soft {
 		return false, u.Err()
 	}
 	if okA || okB {
@@ -104,7 +107,10 @@ func (s *Env) Equal(a, b any) (bool, error) {
 	if _, ok := a.(Object); ok {
 		return a == b, nil
 	}
-	return value.Equal(a, b), s.PayFor(a, b)
+	if err := s.PayFor(a, b); err != nil {
+		return false, err
+	}
+	return value.Equal(a, b), nil
 }
 
 // Str is str(v), paid for.
@@ -113,7 +119,7 @@ func (s *Env) Str(v any) (string, error) {
 	case string:
 		return v, nil
 	case *Undefined:
-		if s.Strict {
+		if s.Strict && !v.Soft {
 			return "", v.Err()
 		}
 		return "", nil
@@ -131,7 +137,7 @@ func (s *Env) Str(v any) (string, error) {
 func (s *Env) Iterate(v any) ([]any, error) {
 	switch v := v.(type) {
 	case *Undefined:
-		if s.Strict {
+		if s.Strict && !v.Soft {
 			return nil, v.Err()
 		}
 		return nil, nil
@@ -173,7 +179,7 @@ func (s *Env) Attribute(v any, name string) (any, error) {
 			return item, nil
 		}
 	}
-	return &Undefined{fmt.Sprintf("%q of a %s%s", name, value.Kind(v), has(v))}, nil
+	return &Undefined{What: fmt.Sprintf("%q of a %s%s", name, value.Kind(v), has(v))}, nil
 }
 
 // Item is v[key]: an item, then an attribute.
@@ -195,7 +201,7 @@ func (s *Env) Item(v, key any) (any, error) {
 	}
 	n, ok := value.Int(key)
 	if _, isDict := v.(*value.Dict); !ok || isDict {
-		return &Undefined{fmt.Sprintf("item %s of a %s%s", value.Repr(key), value.Kind(v), has(v))}, nil
+		return &Undefined{What: fmt.Sprintf("item %s of a %s%s", value.Repr(key), value.Kind(v), has(v))}, nil
 	}
 	items, err := s.Iterate(v)
 	if err != nil {
@@ -205,7 +211,7 @@ func (s *Env) Item(v, key any) (any, error) {
 		n += len(items)
 	}
 	if n < 0 || n >= len(items) {
-		return &Undefined{fmt.Sprintf("item %s of a %s of %d items", value.Repr(key), value.Kind(v), len(items))}, nil
+		return &Undefined{What: fmt.Sprintf("item %s of a %s of %d items", value.Repr(key), value.Kind(v), len(items))}, nil
 	}
 	return items[n], nil
 }

@@ -46,7 +46,7 @@ func kindTest(kind string) Function {
 // comparison is a test that compares with its argument.
 func comparison(op string) Function {
 	return Function{"other", func(x any, g Given) (any, error) {
-		return g.Compare(op, x, g.or(0, "other", &Undefined{"argument of the test"}))
+		return g.Compare(op, x, g.or(0, "other", &Undefined{What: "argument of the test"}))
 	}}
 }
 

@@ -1,0 +1,129 @@
+package library
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/value"
+)
+
+// Compare applies ==, !=, <, <=, >, >=, in or not in.
+func (s *Env) Compare(op string, x, y any) (bool, error) {
+	switch op {
+	case "==", "!=":
+		same, err := s.Equal(x, y)
+		return same == (op == "=="), err
+	case "in", "not in":
+		in, err := s.contains(y, x)
+		return in == (op == "in"), err
+	}
+	for _, v := range []any{x, y} {
+		if u, ok := v.(*Undefined); ok {
+			return false, u.Err()
+		}
+	}
+	c, err := value.Compare(x, y)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrType, err)
+	}
+	f, okX := value.Number(x)
+	g, okY := value.Number(y)
+	if okX && okY && (math.IsNaN(f) || math.IsNaN(g)) {
+		return false, nil
+	}
+	switch op {
+	case "<":
+		return c < 0, nil
+	case "<=":
+		return c <= 0, nil
+	case ">":
+		return c > 0, nil
+	}
+	return c >= 0, nil
+}
+
+func (s *Env) contains(in, v any) (bool, error) {
+	switch in := in.(type) {
+	case string:
+		part, ok := v.(string)
+		if !ok {
+			return false, typeError("in", v, in)
+		}
+		return strings.Contains(in, part), nil
+	case *value.Dict:
+		_, has, err := in.GetKey(v)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrType, err)
+		}
+		return has, err
+	}
+	items, err := s.Iterate(in)
+	for _, x := range items {
+		if same, err := s.Equal(x, v); err != nil || same {
+			return same, err
+		}
+	}
+	return false, err
+}
+
+// has lists the keys of a dictionary.
+func has(x any) string {
+	if d, ok := x.(*value.Dict); ok {
+		return "; known: " + strings.Join(d.Keys(), ", ")
+	}
+	return ""
+}
+
+// Filter applies a filter.
+func (s *Env) Filter(name string, f Function, x any, args Given) (any, error) {
+	if u, ok := x.(*Undefined); ok && name != "default" && name != "d" {
+		empty, err := s.orEmpty(u)
+		if err != nil {
+			return nil, err
+		}
+		if name == "tojson" || name == "int" || name == "float" || name == "abs" || name == "round" {
+			return nil, u.Err()
+		}
+		x = empty
+	}
+	if err := s.PayFor(x); err != nil {
+		return nil, err
+	}
+	return f.Do(x, args)
+}
+
+// Cut is items[lo:hi:step].
+func Cut(items []any, parts [3]*int) ([]any, error) {
+	step, n := 1, len(items)
+	if parts[2] != nil {
+		step = *parts[2]
+	}
+	if step == 0 {
+		return nil, fmt.Errorf("%w: slice with step 0", ErrType)
+	}
+	lo, hi := 0, n
+	if step < 0 {
+		lo, hi = n-1, -1
+	}
+	bound := func(p *int, to *int) {
+		if p == nil {
+			return
+		}
+		v := *p
+		if v < 0 {
+			v = max(v+n, min(0, step))
+		}
+		*to = min(v, n+min(0, step))
+		if step > 0 {
+			*to = max(*to, 0)
+		}
+	}
+	bound(parts[0], &lo)
+	bound(parts[1], &hi)
+	out := []any{}
+	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
+		out = append(out, items[i])
+	}
+	return out, nil
+}
