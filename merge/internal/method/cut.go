@@ -2,7 +2,6 @@ package method
 
 import (
 	"math"
-	"slices"
 
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
@@ -148,10 +147,10 @@ func (f *finder) bracket(s int, keys []uint32) []bracket {
 		// the k-th largest is the (n-k)-th of the ascending order
 		lo, hi := uint32(0), uint32(math.MaxInt32)
 		if at := (1 - p - margin) * size; at > 0 {
-			lo = selectKey(keys, int(at))
+			lo = vec.Select(keys, int(at))
 		}
 		if at := (1 - p + margin) * size; at < size-1 {
-			hi = selectKey(keys, int(at))
+			hi = vec.Select(keys, int(at))
 		}
 		list = append(list, bracket{lo, hi})
 	}
@@ -283,7 +282,7 @@ func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64,
 		for _, t := range ts {
 			keys = append(keys, t.keys[s][i]...)
 		}
-		c.Value = selectKey(keys, len(keys)-int(k-sum.FromHi))
+		c.Value = vec.Select(keys, len(keys)-int(k-sum.FromHi))
 		c.Above = sum.FromHi
 		for j, t := range ts {
 			for _, m := range t.keys[s][i] {
@@ -505,36 +504,6 @@ func (f *finder) equals(done func() ([]Pass, error)) Pass {
 			return locate(f, pending, done)
 		},
 	}
-}
-
-// selectKey returns the key of rank at, from 0, in ascending order.
-func selectKey(keys []uint32, at int) uint32 {
-	at = max(0, min(at, len(keys)-1))
-	if len(keys) < 256 {
-		sorted := slices.Clone(keys)
-		slices.Sort(sorted)
-		return sorted[at]
-	}
-	prefix, mask := uint32(0), uint32(0)
-	for _, shift := range []int{21, 10, 0} {
-		width := uint32(1)<<11 - 1
-		if shift == 0 {
-			width = 1<<10 - 1
-		}
-		var h [1 << 11]int
-		for _, k := range keys {
-			if k&mask == prefix {
-				h[k>>shift&width]++
-			}
-		}
-		bin := 0
-		for ; at >= h[bin]; bin++ {
-			at -= h[bin]
-		}
-		prefix |= uint32(bin) << shift
-		mask |= width << shift
-	}
-	return prefix
 }
 
 // memory is what the passes of a finder keep at most, in bytes.

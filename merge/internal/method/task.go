@@ -228,7 +228,7 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 	order := make([]uint64, 2*cols)
 	for row := 0; row+cols <= b.Len(); row += cols {
 		x := b.X[j][row : row+cols]
-		rank := ranked(x, order)
+		rank := vec.Ranked(x, order)
 		t.byKey(j, b.Off+int64(row), cols, func(k vec.Key, first uint32, lo, hi int) {
 			for place, e := range rank {
 				i := int(uint32(e))
@@ -245,31 +245,6 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 			}
 		})
 	}
-}
-
-// ranked sorts the positions of a row by magnitude, equal ones by position: the upper half of an element is the magnitude, the
-// lower the position. order has room for two lists.
-func ranked(x []float32, order []uint64) []uint64 {
-	a, b := order[:len(x)], order[len(x):2*len(x)]
-	for i, v := range x {
-		a[i] = uint64(math.Float32bits(v)&math.MaxInt32)<<32 | uint64(i)
-	}
-	for shift := 32; shift < 64; shift += 8 {
-		var count [257]int
-		for _, e := range a {
-			count[e>>shift&255+1]++
-		}
-		for i := range 256 {
-			count[i+1] += count[i]
-		}
-		for _, e := range a {
-			at := &count[e>>shift&255]
-			b[*at] = e
-			*at++
-		}
-		a, b = b, a
-	}
-	return a
 }
 
 // norms are what rescaling compares: the sums of magnitudes before and after.

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -62,15 +63,16 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 			return err
 		}
 	}
-	const readers = 2
+	runs := together(places)
+	buffers, free := direct.Memory(readers, readSize+direct.Slack)
+	defer free()
 	var next atomic.Int64
 	var wait sync.WaitGroup
 	errs := make([]error, readers)
 	for i := range readers {
 		wait.Go(func() {
-			var buf []byte
-			for at := next.Add(1) - 1; at < int64(len(places)) && errs[i] == nil; at = next.Add(1) - 1 {
-				errs[i] = f.check(files[places[at].shard], places[at], &buf)
+			for at := next.Add(1) - 1; at < int64(len(runs)) && errs[i] == nil; at = next.Add(1) - 1 {
+				errs[i] = f.check(files[runs[at][0].shard], runs[at], buffers[i])
 			}
 		})
 	}
@@ -78,17 +80,50 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 	return errors.Join(errs...)
 }
 
-// check reads one part.
-func (f *Folder) check(r *direct.Reader, p place, buf *[]byte) error {
-	if int64(len(*buf)) < p.Len+direct.Slack {
-		*buf = make([]byte, p.Len+direct.Slack)
+const (
+	readers = 2
+	// readSize is how many bytes are read at a time, unless a part alone is longer.
+	readSize = 4 << 20
+)
+
+// start is the part's first byte in its file.
+func (p place) start() int64 { return p.first + p.Off }
+
+// together sorts parts by their place and groups neighbours into runs that are read at once.
+func together(places []place) (runs [][]place) {
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.start(), b.start()))
+	})
+	first := 0
+	for i, p := range places {
+		if i > first && (p.shard != places[first].shard || p.start()+p.Len-places[first].start() > readSize) {
+			runs = append(runs, places[first:i])
+			first = i
+		}
 	}
-	data, err := r.Read(*buf, p.first+p.Off, p.Len)
+	if first < len(places) {
+		runs = append(runs, places[first:])
+	}
+	return runs
+}
+
+// check reads neighbouring parts.
+func (f *Folder) check(r *direct.Reader, run []place, buf []byte) error {
+	start, end := run[0].start(), int64(0)
+	for _, p := range run {
+		end = max(end, p.start()+p.Len)
+	}
+	if int64(len(buf)) < end-start+direct.Slack {
+		buf = make([]byte, end-start+direct.Slack)
+	}
+	data, err := r.Read(buf, start, end-start)
 	if err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", f.stage, p.tensor, err)
+		return fmt.Errorf("%s: tensor %q: %w", f.stage, run[0].tensor, err)
 	}
-	if vec.Checksum(data) != p.Sum {
-		return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, p.tensor, p.Off, p.Off+p.Len, ErrVerify)
+	for _, p := range run {
+		if at := p.start() - start; vec.Checksum(data[at:at+p.Len]) != p.Sum {
+			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, p.tensor, p.Off, p.Off+p.Len, ErrVerify)
+		}
 	}
 	return nil
 }

@@ -114,13 +114,15 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	defer cancel(nil)
 	e := &engine{o: o, sink: sink, ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers)}
 	e.free = make(chan []byte, 2*o.Workers+writers)
-	for range cap(e.free) {
-		e.free <- nil
-	}
 	e.room = sync.NewCond(&e.mu)
 	var err error
 	if e.reserved, err = reserve(groups, o); err != nil {
 		return nil, err
+	}
+	buffers, free := direct.Memory(cap(e.free), chunkSize(groups))
+	defer free()
+	for _, b := range buffers {
+		e.free <- b
 	}
 	e.run(groups)
 	if err := context.Cause(ctx); err != nil {
@@ -199,6 +201,18 @@ func reserve(groups []Group, o Options) (int64, error) {
 		}
 	}
 	return reserved, nil
+}
+
+// chunkSize is the size of the largest buffer for the output.
+func chunkSize(groups []Group) (size int64) {
+	for _, g := range groups {
+		for _, it := range g.Items {
+			if _, segment := lengths(g.Program, it); it.Raw == nil && !it.Done {
+				size = max(size, min(segment, it.Tensor.N)*width(it.DType)+direct.Slack)
+			}
+		}
+	}
+	return size
 }
 
 // need is the memory of a group beyond that of workers.

@@ -197,15 +197,7 @@ func added(dst, base []uint16, x []*uint16, w []float32, lambda float32, keep fu
 	return math.Float32frombits(peak)
 }
 
-func windowElect(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32, den, stored []float32) float32 {
-	return elected(dst, base, x, w, lambda, den, stored, func(j, _ int, v float32) bool { return magnitude(v) >= lo[j] && magnitude(v) <= hi[j] })
-}
-
-func randomElect(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den, stored []float32) float32 {
-	return elected(dst, base, x, w, lambda, den, stored, func(j, i int, _ float32) bool { return drawn(key[3*j:], first+uint32(i)) })
-}
-
-func elected(dst, base []uint16, x []*uint16, w []float32, lambda float32, den, v []float32, keep func(j, i int, v float32) bool) float32 {
+func elected(dst, base []uint16, x []*uint16, s *Sparse, v []float32, keep func(j, i int, v float32) bool) float32 {
 	peak := uint32(0)
 	for i := range dst {
 		b := kernels.FromBF16(base[i])
@@ -215,11 +207,11 @@ func elected(dst, base []uint16, x []*uint16, w []float32, lambda float32, den, 
 			d := word(x[j], i) - b
 			peak = max(peak, magnitude(d))
 			if keep(j, i, d) {
-				v[j] = d * w[j]
+				v[j] = d * s.W[j]
 			}
 			total += v[j]
 		}
-		out := b + lambda*chosen(v[:len(x)], den, total >= 0)
+		out := b + s.Lambda*chosen(v[:len(x)], s.Den, total >= 0)
 		peak = max(peak, magnitude(out))
 		dst[i] = kernels.ToBF16(out)
 	}

@@ -210,3 +210,22 @@ func BenchmarkMixer(b *testing.B) {
 	run("pairDelta", func() { PairDelta(&sums, x[0], x[1], base) })
 	run("tallyDelta", func() { TallyDelta(x[0], base, 1<<29, 1<<29+9, &Count{}, out) })
 }
+
+// TestSelect compares with sorting, for keys that share their upper bits and keys that do not.
+func TestSelect(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, spread := range []uint32{1, 2, 1 << 11, 1 << 20, math.MaxInt32} {
+		for _, n := range []int{1, 255, 256, 3000} {
+			keys := make([]uint32, n)
+			for i := range keys {
+				keys[i] = 0x3f800000 ^ r.Uint32N(spread)
+			}
+			sorted := slices.Sorted(slices.Values(keys))
+			for _, at := range []int{-1, 0, n / 3, n - 1, n} {
+				if got, want := Select(keys, at), sorted[max(0, min(at, n-1))]; got != want {
+					t.Fatalf("rank %d of %d within %d: %d, want %d", at, n, spread, got, want)
+				}
+			}
+		}
+	}
+}

@@ -214,7 +214,17 @@ var portable = loops{
 		}
 		return sum
 	},
-	mix: mix, mixDelta: mixDelta, windowSum: windowSum, windowElect: windowElect, randomSum: randomSum, randomElect: randomElect,
+	mix: mix, mixDelta: mixDelta, windowSum: windowSum, randomSum: randomSum,
+	windowElect: func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32, den, stored []float32) float32 {
+		return elected(dst, base, x, &Sparse{W: w, Lambda: lambda, Den: den}, stored, func(j, _ int, v float32) bool {
+			return magnitude(v) >= lo[j] && magnitude(v) <= hi[j]
+		})
+	},
+	randomElect: func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den, stored []float32) float32 {
+		return elected(dst, base, x, &Sparse{W: w, Lambda: lambda, Den: den}, stored, func(j, i int, _ float32) bool {
+			return drawn(key[3*j:], first+uint32(i))
+		})
+	},
 	pair: pair, pairDelta: pairDelta, tallyDelta: tallyDelta,
 	peak:   peak,
 	within: within, tally: tally, elect: elect,
