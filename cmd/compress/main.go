@@ -47,6 +47,7 @@ func root(a *shell.App) *cobra.Command {
 		pplCmd(a),
 		evalCmd(a),
 		editCmd(a),
+		editevalCmd(a),
 		pruneCmd(a),
 		searchCmd(a),
 		workerCmd(a),

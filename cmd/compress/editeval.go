@@ -1,0 +1,34 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/planning"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+func editevalCmd(a *shell.App) *cobra.Command {
+	var o planning.Options
+	cmd := a.Verb(shell.Verb{
+		Use: "editeval PLAN.yaml --out DIR", Short: "Ask what editing costs: editors, numbers of edits and tasks in one run",
+		Long: "Carries out a plan: every editor writes growing numbers of edits into every model, and after each number it is measured which edits still hold " +
+			"and what the model has lost on tasks and texts, with paired tests against the unedited model. The plan names models (plain, pruned, mediated, " +
+			"with an adapter), editors with hyper-parameters, edits, counts, seeds, tasks, data, texts, stats (the text for covariances of keys), safety (prompts to refuse), " +
+			"limit and num_fewshot. DIR gets results.json, timings.json, report.html, and the samples of every measurement. Sequences run beside each other " +
+			"with --workers, and on other machines that see the same folders with compress worker; the results do not depend on it. An interrupted run is " +
+			"continued with --resume, to the same files.",
+		Example: "compress editeval cmd/compress/testdata/editeval/nano.yaml --dry-run\n" +
+			"compress editeval cmd/compress/testdata/editeval/nano.yaml --out edited",
+		Args: cobra.ExactArgs(1), Resumes: true,
+		Run: func(j *shell.Job, args []string) (any, error) { return planning.Run(j, args[0], o) },
+	})
+	f := cmd.Flags()
+	f.StringVar(&o.Out, "out", "", "folder to write")
+	f.IntVar(&o.Workers, "workers", 1, "sequences at the same time in this process, each with a model of its own; -1 leaves all to other workers")
+	f.StringVar(&o.Cluster, "cluster", "", "nats:// address of a cluster to queue the work in, instead of in this process")
+	f.StringVar(&o.Listen, "listen", "", "host:port at which workers can join; without it no port is opened")
+	f.BoolVar(&o.DryRun, "dry-run", false, "read and check everything, show the plan and about what it takes, and write nothing")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or widen a finished one")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace the results at --out")
+	return cmd
+}

@@ -1,0 +1,272 @@
+// Package planning runs the verb editeval: it reads a plan, opens its models, has the sequences of edits worked on beside each
+// other, and writes and prints what came out.
+package planning
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval"
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora"
+	"github.com/modelcompress/compress/merge"
+)
+
+// Options are the flags of the verb.
+type Options struct {
+	Out       string
+	Workers   int
+	Cluster   string
+	Listen    string
+	DryRun    bool
+	Resume    bool
+	Overwrite bool
+}
+
+// Ways in which a run is refused.
+var (
+	ErrFlags   = shell.Usagef("unusable flags")
+	ErrModels  = shell.Usagef("unusable plan: it names no models")
+	ErrExperts = errors.New("experts that are chosen by request cannot be edited (HINT: experts: dense, a name, or weights such as a=0.6,b=0.4 in the plan)")
+)
+
+func (o *Options) validate() error {
+	switch {
+	case o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64:
+		return fmt.Errorf("%w: --workers %d: want 1 or more, -1 for none", ErrFlags, o.Workers)
+	case o.Cluster != "" && o.Listen != "":
+		return fmt.Errorf("%w: --cluster and --listen exclude each other: the cluster has an address already", ErrFlags)
+	case o.Workers == -1 && o.Cluster == "" && o.Listen == "":
+		return fmt.Errorf("%w: --workers -1 leaves the work to others, who need --cluster or --listen", ErrFlags)
+	case o.Out == "" && !o.DryRun:
+		return fmt.Errorf("%w: --out is needed, or --dry-run", ErrFlags)
+	}
+	return nil
+}
+
+// Run carries out a plan.
+func Run(j *shell.Job, path string, o Options) (_ any, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	plan, err := read(path, j.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if o.DryRun {
+		return rehearse(j, plan)
+	}
+	p, err := take(&o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.release()) }()
+	r := &run{Job: j, o: &o, plan: plan, dir: p.dir}
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	if err := r.work(); err != nil {
+		return nil, err
+	}
+	return r.finish(p)
+}
+
+// read opens a plan; its seeds are that of the job unless it names some.
+func read(path string, seed uint64) (editeval.Plan, error) {
+	plan, err := editeval.Read(path)
+	if errors.Is(err, editeval.ErrPlan) {
+		return plan, shell.Usage(err)
+	}
+	if err != nil {
+		return plan, err
+	}
+	if len(plan.Models) == 0 {
+		return plan, fmt.Errorf("%s: %w", path, ErrModels)
+	}
+	if len(plan.Seeds) == 0 {
+		plan.Seeds = []uint64{seed}
+	}
+	return plan, nil
+}
+
+// usage makes faults of a plan and of its hyper-parameters ones of the command line.
+func usage(err error) error {
+	if errors.Is(err, editeval.ErrPlan) || errors.Is(err, edit.ErrOptions) {
+		return shell.Usage(err)
+	}
+	return err
+}
+
+// run is one run of the verb.
+type run struct {
+	*shell.Job
+	o        *Options
+	plan     editeval.Plan
+	dir      string
+	study    *editeval.Study
+	subjects []*editeval.Subject
+	crew     *crew
+}
+
+// prepare opens everything once, so that what is wrong with any model is said before the work; what the models' sequences share is left in the folder.
+func (r *run) prepare() error {
+	study, err := editeval.Open(r.plan, r.dir)
+	if err != nil {
+		return usage(err)
+	}
+	r.study = study
+	study.Contract = compress.Version()
+	for _, remark := range study.Remarks {
+		r.Note("%s", remark)
+	}
+	dev, err := r.Device()
+	if err != nil {
+		return err
+	}
+	bars := r.Bars()
+	defer bars.End()
+	for _, m := range r.plan.Models {
+		sub, err := open(r.Job, &r.plan, m, dev)
+		if err != nil {
+			return err
+		}
+		err = study.Prepare(r.Ctx, sub.Subject, func(done, total int) { bars.Show(m.Name+": statistics", int64(done), int64(total)) })
+		if err = errors.Join(err, sub.close()); err != nil {
+			return usage(err)
+		}
+		r.subjects = append(r.subjects, sub.Subject)
+	}
+	return nil
+}
+
+// subject is a model that is open.
+type subject struct {
+	*editeval.Subject
+	experts *mediated.Model
+}
+
+// close closes the model; what the report needs stays.
+func (s *subject) close() error {
+	m := s.Model
+	s.Release()
+	return errors.Join(s.experts.Close(), m.Close())
+}
+
+// open opens a model of a plan on a device.
+func open(j *shell.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device) (_ *subject, err error) {
+	path := plan.Path(m.Path)
+	if err := shell.ModelFolder(path); err != nil {
+		return nil, err
+	}
+	model, err := lm.Load(j.Ctx, path, dev, lm.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{Subject: &editeval.Subject{Name: m.Name, Model: model}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.Tokenizer, err = shell.Tokenizer(model); err == nil && s.Tokenizer == nil {
+		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)", path)
+	}
+	if err != nil {
+		return s, err
+	}
+	if s.Identity, err = identity(j, plan, m, model); err != nil {
+		return s, err
+	}
+	if merge.IsMediated(path) {
+		if m.Experts == "" || m.Experts == mediated.Auto {
+			return s, fmt.Errorf("%s: %w", path, ErrExperts)
+		}
+		if s.experts, err = mediated.Open(j, model, m.Experts); err != nil {
+			return s, err
+		}
+		if _, err = s.experts.Enter(j.Ctx, nil); err != nil {
+			return s, err
+		}
+	} else if m.Experts != "" {
+		return s, shell.Usagef("experts %s: %s is no mediated folder", m.Experts, path)
+	}
+	return s, attach(j, plan, m, model)
+}
+
+// attach lets the adapter of a model act on it.
+func attach(j *shell.Job, plan *editeval.Plan, m editeval.Model, model *lm.Model) error {
+	if m.Adapter == "" {
+		return nil
+	}
+	a, err := lora.Open(plan.Path(m.Adapter), model)
+	if err == nil {
+		_, err = a.Attach(model)
+	}
+	return err
+}
+
+// identity is a hash of all that the answers of a model depend on.
+func identity(j *shell.Job, plan *editeval.Plan, m editeval.Model, model *lm.Model) (string, error) {
+	weights, err := model.Fingerprint(j.Ctx)
+	if err != nil {
+		return "", err
+	}
+	parts := []any{weights}
+	experts, err := mediated.Identity(j.Ctx, model.Path(), m.Experts)
+	if err != nil {
+		return "", err
+	}
+	if experts != "" {
+		parts = append(parts, experts)
+	}
+	if m.Adapter != "" {
+		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
+			sum, err := shell.FileHash(j.Ctx, filepath.Join(plan.Path(m.Adapter), name))
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, sum)
+		}
+	}
+	return shell.Fingerprint(parts...), nil
+}
+
+// share opens a device like another one with the threads that fall to one of some slots; one that is no processor is shared as it is.
+func share(dev kernels.Device, slots int) (kernels.Device, error) {
+	info := dev.Info()
+	if !info.Host || slots < 2 {
+		return dev, nil
+	}
+	return device.Open(info.Name, device.Options{Threads: max(1, info.Threads/slots)})
+}
+
+// finish writes the report and removes what only an interrupted run needs.
+func (r *run) finish(p *place) (any, error) {
+	report, err := r.study.Report(r.subjects)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(r.plan.File)
+	if err != nil {
+		return nil, err
+	}
+	page, err := html(report)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(shell.WriteFile(filepath.Join(r.dir, planFile), text), shell.WriteFile(filepath.Join(r.dir, pageFile), page))
+	if err == nil {
+		err = p.clear()
+	}
+	show(r.Job, report)
+	return report, err
+}

@@ -1,0 +1,363 @@
+package planning
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval"
+	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Kind is the kind of offers that the verb makes.
+const Kind = "editeval"
+
+// item is a piece of work: an unedited model, or a sequence.
+type item struct {
+	Base string         `json:"base,omitempty"` // name of the model
+	Unit *editeval.Unit `json:"unit,omitempty"`
+}
+
+// id names a piece of work in the queue.
+func (it *item) id() string {
+	if it.Unit == nil {
+		return "base-" + shell.Fingerprint(it.Base)[:16]
+	}
+	return "sequence-" + shell.Fingerprint(it.Unit)[:16]
+}
+
+func (it *item) model() string {
+	if it.Unit == nil {
+		return it.Base
+	}
+	return it.Unit.Model
+}
+
+// items are all pieces of work, the unedited models first.
+func (r *run) items() []item {
+	var list []item
+	var names []string
+	for _, m := range r.plan.Models {
+		list, names = append(list, item{Base: m.Name}), append(names, m.Name)
+	}
+	for _, u := range r.study.Units(names) {
+		list = append(list, item{Unit: &u})
+	}
+	return list
+}
+
+// crew does pieces of work, several at the same time, each on a model of its own.
+type crew struct {
+	j     *shell.Job
+	plan  *editeval.Plan
+	study *editeval.Study
+	dir   string
+	dev   kernels.Device
+	slots int
+
+	mu   sync.Mutex // guards what follows, and j
+	idle []*subject
+	step func(id string, share int)
+}
+
+// borrow gives an open model: one that nobody uses at the moment, or a new one.
+func (c *crew) borrow(ctx context.Context, name string) (*subject, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.IndexFunc(c.idle, func(s *subject) bool { return s.Name == name }); i >= 0 {
+		s := c.idle[i]
+		c.idle = slices.Delete(c.idle, i, i+1)
+		return s, nil
+	}
+	var errs error
+	for _, s := range c.idle { // of other models, which have had their turn
+		errs = errors.Join(errs, s.close())
+	}
+	c.idle = nil
+	i := slices.IndexFunc(c.plan.Models, func(m editeval.Model) bool { return m.Name == name })
+	if errs != nil || i < 0 {
+		return nil, errors.Join(errs, ctx.Err())
+	}
+	dev, err := share(c.dev, c.slots)
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(c.j, c.plan, c.plan.Models[i], dev)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.study.Prepare(ctx, s.Subject, nil); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// giveBack takes a model back.
+func (c *crew) giveBack(s *subject) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = append(c.idle, s)
+}
+
+func (c *crew) close() error {
+	var errs error
+	for _, s := range c.idle {
+		errs = errors.Join(errs, s.close())
+	}
+	c.idle = nil
+	return errs
+}
+
+// lockEvery is how often a unit is asked for that another process still holds.
+const lockEvery = 200 * time.Millisecond
+
+// handle does a piece of work. The result lies in the folder; the queue only hears that it is done.
+func (c *crew) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
+	var it item
+	if err := json.Unmarshal(in.Data, &it); err != nil || it.model() == "" {
+		return nil, fmt.Errorf("%w: item %s", jobs.ErrItem, in.ID)
+	}
+	lock, err := hold(c.dir, it.id())
+	for errors.Is(err, shell.ErrBusy) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockEvery):
+			lock, err = hold(c.dir, it.id())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	s, err := c.borrow(ctx, it.model())
+	if err != nil {
+		return nil, err
+	}
+	if it.Unit == nil {
+		err = c.study.Base(ctx, s.Subject)
+	} else {
+		err = c.study.Sequence(ctx, s.Subject, *it.Unit, func(edits, checkpoints int) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.step(in.ID, editeval.Share(edits, checkpoints))
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	c.giveBack(s)
+	return []byte("{}"), nil
+}
+
+// work has all pieces of work done.
+func (r *run) work() (err error) {
+	dev, err := r.Device()
+	if err != nil {
+		return err
+	}
+	slots := max(1, r.o.Workers)
+	r.crew = &crew{j: r.Job, plan: &r.plan, study: r.study, dir: r.dir, dev: dev, slots: slots}
+	list := r.items()
+	track := r.track(list)
+	defer track.end()
+	conn, closeQueue, err := r.connect()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeQueue()) }()
+	queue, err := r.offer(conn)
+	if err != nil {
+		return err
+	}
+	stop, err := queue.Watch()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithCancel(r.Ctx)
+	var wg sync.WaitGroup
+	if r.o.Workers >= 0 {
+		wg.Go(func() { _ = queue.Work(ctx, slots, r.crew.handle) }) // ends with ctx alone
+	}
+	defer func() {
+		cancel()
+		wg.Wait()
+		err = errors.Join(err, r.crew.close())
+	}()
+	return r.collect(queue, list, track)
+}
+
+// ownName is how the workers of this process are called.
+const ownName = "the coordinator's own worker"
+
+// connect reaches the queue: in this process, or in a cluster.
+func (r *run) connect() (*jobs.Conn, func() error, error) {
+	var server *jobs.Server
+	say := func(format string, a ...any) {
+		r.crew.mu.Lock()
+		defer r.crew.mu.Unlock()
+		r.Note(format, a...)
+	}
+	co := jobs.Options{URL: r.o.Cluster, Name: ownName, Events: jobs.Events{
+		Lost: func(err error) { say("the cluster does not answer (%v); waiting for it", err) },
+		Back: func() { say("the cluster is back; going on") },
+		Joined: func(worker string) {
+			if worker != ownName {
+				say("worker %s has joined", worker)
+			}
+		},
+		Refused: func(worker, reason string) { say("worker %s refuses the work: %s", worker, reason) },
+	}}
+	if r.o.Cluster == "" {
+		var err error
+		if server, err = jobs.Serve(jobs.ServerOptions{Listen: r.o.Listen}); err != nil {
+			return nil, nil, err
+		}
+		if co.Server = server; server.URL() != "" {
+			say("workers that see the same folders can join with: compress worker --cluster %s", server.URL())
+		}
+	}
+	conn, err := jobs.Connect(r.Ctx, co)
+	if err != nil && server != nil {
+		return nil, nil, errors.Join(err, server.Close())
+	}
+	return conn, func() error {
+		conn.Close()
+		if server != nil {
+			return server.Close()
+		}
+		return nil
+	}, err
+}
+
+// spec is what a worker elsewhere needs: the folders are the coordinator's, which it has to see too.
+type spec struct {
+	Dir      string        `json:"dir"`
+	Work     string        `json:"work"` // the coordinator's working directory, which relative paths count from
+	Plan     editeval.Plan `json:"plan"`
+	Contract string        `json:"contract"`
+	Data     string        `json:"data"` // hash of the records
+}
+
+// offer makes the offer anew: what is done lies in the folder.
+func (r *run) offer(conn *jobs.Conn) (*jobs.Queue, error) {
+	abs, err := filepath.Abs(r.dir)
+	if err != nil {
+		return nil, err
+	}
+	work, err := filepath.Abs(".")
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(spec{Dir: abs, Work: work, Plan: r.plan, Contract: r.study.Contract, Data: r.study.Data})
+	if err != nil {
+		return nil, err
+	}
+	dev, err := r.Device()
+	if err != nil {
+		return nil, err
+	}
+	id, err := programOn(dev)
+	if err != nil {
+		return nil, err
+	}
+	offer := jobs.Offer{Name: "editeval-" + shell.Fingerprint(abs, string(text), id)[:16], Kind: Kind, Contract: id, Patience: 20 * time.Second}
+	queue, err := conn.Offer(r.Ctx, offer, text)
+	if err != nil || r.o.Cluster == "" {
+		return queue, err
+	}
+	if err := queue.Withdraw(r.Ctx); err != nil {
+		return nil, err
+	}
+	return conn.Offer(r.Ctx, offer, text)
+}
+
+// collect hands the work over and waits for it.
+func (r *run) collect(queue *jobs.Queue, list []item, t *track) error {
+	var items []jobs.Item
+	for _, it := range list {
+		data, err := json.Marshal(it)
+		if err != nil {
+			return err
+		}
+		items = append(items, jobs.Item{ID: it.id(), Data: data})
+	}
+	results, err := queue.Do(r.Ctx, items, func(res jobs.Result) {
+		r.crew.mu.Lock()
+		defer r.crew.mu.Unlock()
+		t.finished(res.ID)
+	})
+	if err != nil {
+		return err
+	}
+	var failures []string
+	for _, res := range results {
+		if res.Failure != "" && !slices.Contains(failures, res.Failure) {
+			failures = append(failures, res.Failure)
+		}
+	}
+	if err := queue.Withdraw(r.Ctx); err != nil {
+		return err
+	}
+	if len(failures) > 0 {
+		return fmt.Errorf("%w: %s (HINT: --resume tries again what has failed)", errWork, strings.Join(failures, "; "))
+	}
+	return nil
+}
+
+// errWork: a piece of work failed.
+var errWork = errors.New("a sequence failed")
+
+// track is the display of progress over all pieces of work, wherever they are done.
+type track struct {
+	bar   *shell.Progress
+	each  map[string]int64 // what a piece counts for
+	done  map[string]int64
+	names map[string]string
+}
+
+func (r *run) track(list []item) *track {
+	t := &track{each: map[string]int64{}, done: map[string]int64{}, names: map[string]string{}}
+	total := int64(0)
+	for _, it := range list {
+		n := int64(editeval.Share(0, 1))
+		name := it.model()
+		if it.Unit != nil {
+			n = int64(r.study.Work())
+			name += " " + r.plan.Editors[it.Unit.Editor].Name
+		}
+		t.each[it.id()], t.names[it.id()] = n, name
+		total += n
+	}
+	t.bar = r.Progress("editeval", total)
+	r.crew.step = func(id string, share int) {
+		t.done[id] = min(t.done[id]+int64(share), t.each[id])
+		t.show(id)
+	}
+	return t
+}
+
+func (t *track) finished(id string) {
+	t.done[id] = t.each[id]
+	t.show(id)
+}
+
+func (t *track) show(id string) {
+	sum := int64(0)
+	for _, n := range t.done {
+		sum += n
+	}
+	t.bar.Say(t.names[id])
+	t.bar.Set(sum)
+}
+
+func (t *track) end() { t.bar.End() }

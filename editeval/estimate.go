@@ -1,0 +1,160 @@
+package editeval
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/modelcompress/compress/editeval/edit"
+)
+
+// Estimate is what a plan will take on a model, from a look at a few documents: good to a factor of about two.
+type Estimate struct {
+	Model      string    `json:"model"`
+	Rate       float64   `json:"tokens_per_second"`       // of forward passes
+	Statistics float64   `json:"statistics_seconds"`      // of the covariance of keys
+	Measure    float64   `json:"seconds_per_measurement"` // of all tasks
+	Judge      float64   `json:"seconds_per_judged_edit"` // of edit metrics
+	Edit       []float64 `json:"seconds_per_edit"`        // by editor
+	Sequences  int       `json:"sequences"`               //
+	Edits      int       `json:"edits"`                   // that are written in all sequences
+	Checks     int       `json:"measurements"`            // of all tasks, the unedited model's included
+	Total      float64   `json:"seconds"`                 // one sequence after another
+	Blocks     []int     `json:"statistics_blocks"`       // that the covariance is needed of
+	StatTokens int       `json:"statistics_tokens"`       //
+	Tasks      []string  `json:"tasks"`                   //
+	Documents  []int     `json:"documents"`               // by task
+}
+
+// Estimate looks at a few documents of every task and says what the plan will take on a model.
+func (s *Study) Estimate(ctx context.Context, sub *Subject) (*Estimate, error) {
+	r := &Estimate{Model: sub.Name}
+	var err error
+	if r.Blocks, err = s.fit(sub); err != nil {
+		return nil, err
+	}
+	docs, err := s.statistics(sub)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.speed(ctx, sub, docs, r); err != nil {
+		return nil, err
+	}
+	if len(r.Blocks) > 0 {
+		for _, d := range docs {
+			r.StatTokens += len(d)
+		}
+		r.Statistics = float64(r.StatTokens) / r.Rate
+	}
+	if r.Tasks, r.Documents, err = s.Tasks(); err != nil {
+		return nil, err
+	}
+	return r, s.total(sub, r)
+}
+
+// Documents that an estimate looks at: tokens for the speed, edits that are judged, documents of each task.
+const (
+	probeTokens    = 1024
+	probeEdits     = 4
+	probeDocuments = 2
+)
+
+// speed measures a few passes of each kind.
+func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Estimate) error {
+	n, k := 0, 0
+	for k < len(docs) && n < probeTokens {
+		n, k = n+len(docs[k]), k+1
+	}
+	start := time.Now()
+	if _, err := edit.Collect(ctx, sub.Model, docs[:k], []int{sub.Model.Blocks() - 1}, func(int, int) {}); err != nil {
+		return err
+	}
+	r.Rate = float64(n) / time.Since(start).Seconds()
+	method := "ft"
+	hp, err := edit.Defaults(method, sub.Model.Config())
+	if err != nil {
+		return err
+	}
+	e, err := edit.New(sub.Model, edit.Options{Method: method, HParams: &hp})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	few := s.Records[:min(probeEdits, len(s.Records))]
+	start = time.Now()
+	if _, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates}, few); err != nil {
+		return err
+	}
+	r.Judge = time.Since(start).Seconds() / float64(len(few))
+	for _, t := range s.tasks {
+		all, err := t.suite.Check(s.options(t.Task))
+		if err != nil {
+			return err
+		}
+		documents := 0
+		for _, c := range all {
+			documents += c.Documents
+		}
+		t.Limit = probeDocuments
+		start := time.Now()
+		if _, err := s.runTask(ctx, sub, t, filepath.Join(s.dir, StateFolder, "rehearsal", t.name)); err != nil {
+			return err
+		}
+		r.Measure += time.Since(start).Seconds() * float64(documents) / float64(probeDocuments*len(all))
+	}
+	return nil
+}
+
+// total adds everything up. A step of an optimisation is taken for three forward passes.
+func (s *Study) total(sub *Subject, r *Estimate) error {
+	r.Total = r.Statistics + r.Measure + r.Judge*float64(len(s.used()))
+	r.Checks = 1
+	for k, ed := range s.Plan.Editors {
+		hp := sub.hp[k]
+		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates}
+		tokens := 0
+		few := s.Records[:min(probeEdits, len(s.Records))]
+		for i := range few {
+			enc, err := x.Record(&few[i])
+			if err != nil {
+				return err
+			}
+			for _, p := range enc.Prompts {
+				tokens += len(p) + len(enc.Target)
+				if ed.Method == "grace" || ed.Method == "ft" || ed.Method == "ft-l" || ed.Method == "ft-m" || ed.Method == "lora" {
+					break // trained on the prompt alone
+				}
+			}
+		}
+		one := 3 * float64(hp.Steps) * float64(tokens) / float64(len(few)) / r.Rate
+		if ed.Method == "ike" {
+			one = 0
+		}
+		r.Edit = append(r.Edit, one)
+		edits := s.writes(ed)
+		for range s.Plan.Seeds {
+			r.Sequences, r.Edits, r.Checks = r.Sequences+1, r.Edits+edits, r.Checks+len(s.Counts)
+			r.Total += float64(edits)*one + float64(len(s.Counts))*r.Measure
+			for _, c := range s.Counts {
+				r.Total += float64(c) * r.Judge
+			}
+		}
+	}
+	return nil
+}
+
+// writes is how many edits a sequence writes, those included that are taken out again.
+func (s *Study) writes(ed Editor) int {
+	n := 0
+	for _, c := range s.Counts {
+		if ed.Batch == whole {
+			n += c
+		} else {
+			n += c % ed.Batch
+		}
+	}
+	if last := s.Counts[len(s.Counts)-1]; ed.Batch != whole {
+		n += last - last%ed.Batch
+	}
+	return n
+}

@@ -1,0 +1,195 @@
+package editeval
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// Subject is a model that is studied, with adapters and experts attached. It is used by one goroutine at a time, and is what
+// it was when a call is over.
+type Subject struct {
+	Name      string
+	Model     *lm.Model
+	Tokenizer *tokenizer.Tokenizer
+	Identity  string // a hash of everything that its answers depend on
+	// Router is that of task.Options, for experts that are chosen by request; nil: none.
+	Router func(ctx context.Context, prompts [][]int32, run func(at []int) error) error
+
+	hp         []edit.HParams // by editor
+	stats      *edit.Statistics
+	sep        []int32
+	parameters int64
+	device     string
+	statistics string // hash of the tokens
+}
+
+// documentTokens is the length that documents of statistics are cut to.
+const documentTokens = 512
+
+// Prepare fits a plan to a model: hyper-parameters, tokens of all records, and the covariance of keys, which is kept in the folder.
+// All faults of all editors are returned at once.
+func (s *Study) Prepare(ctx context.Context, sub *Subject, progress func(done, total int)) error {
+	blocks, err := s.fit(sub)
+	if err != nil || len(blocks) == 0 {
+		return err
+	}
+	docs, err := s.statistics(sub)
+	if err != nil {
+		return err
+	}
+	if progress == nil {
+		progress = func(int, int) {}
+	}
+	sub.stats, err = edit.Cached(ctx, sub.Model, docs, blocks, filepath.Join(s.dir, StateFolder, "statistics"), sub.Identity, progress)
+	if err == nil {
+		sub.statistics = sub.stats.Data
+	}
+	return err
+}
+
+// fit finds the hyper-parameters of all editors and the blocks that need the covariance of keys.
+func (s *Study) fit(sub *Subject) (blocks []int, err error) {
+	if sub.sep, err = sub.Tokenizer.Encode("\n", tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
+		return nil, err
+	}
+	sub.hp, sub.parameters, sub.device = nil, sub.Model.NumParameters(), sub.Model.Device().Info().Name
+	var errs []error
+	for _, ed := range s.Plan.Editors {
+		hp, err := edit.Defaults(ed.Method, sub.Model.Config())
+		if err == nil && ed.HParams != "" {
+			err = hp.Merge([]byte(ed.HParams))
+			hp.Source += ", the plan"
+		}
+		if err == nil {
+			err = hp.Validate(sub.Model.Blocks())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s, editor %s: %w", sub.Name, ed.Name, err))
+		}
+		if edit.NeedsStatistics(ed.Method, hp) {
+			blocks = append(blocks, hp.Layers...)
+		}
+		sub.hp = append(sub.hp, hp)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	slices.Sort(blocks)
+	return slices.Compact(blocks), s.encodable(sub)
+}
+
+// encodable tries the tokens of all records.
+func (s *Study) encodable(sub *Subject) error {
+	var errs []error
+	for k := range s.Plan.Editors {
+		if k > 0 && slices.EqualFunc(sub.hp[k].Templates, sub.hp[k-1].Templates, slices.Equal) {
+			continue
+		}
+		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[k].Templates}
+		for i := range s.Records {
+			if _, err := x.Record(&s.Records[i]); err != nil && len(errs) < 8 {
+				errs = append(errs, fmt.Errorf("record %d: %w", i, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// statistics are the documents of the covariance: those of a file, else the prompts of the records with the answers that were true before.
+func (s *Study) statistics(sub *Subject) ([][]int32, error) {
+	texts, err := s.statisticsTexts()
+	if err != nil {
+		return nil, err
+	}
+	limit := documentTokens
+	if n := sub.Model.Config().MaxPositions; n > 0 {
+		limit = min(limit, n)
+	}
+	chunks := filepath.Ext(s.Plan.Stats.File) != ".jsonl"
+	x := &edit.Encoder{Tokenizer: sub.Tokenizer}
+	var docs [][]int32
+	left := s.Plan.Stats.Tokens
+	for _, text := range texts {
+		ids, err := x.Document(text, 0)
+		if err != nil {
+			return nil, err
+		}
+		if !chunks {
+			ids = ids[:min(limit, len(ids))]
+		}
+		for len(ids) > 0 && left > 0 {
+			n := min(limit, len(ids), left)
+			docs, ids, left = append(docs, ids[:n]), ids[n:], left-n
+		}
+	}
+	if len(docs) == 0 {
+		return nil, fmt.Errorf("%s: %w: no tokens for the covariance of keys", s.Plan.Stats.File, ErrData)
+	}
+	return docs, nil
+}
+
+func (s *Study) statisticsTexts() (texts []string, err error) {
+	if path := s.Plan.Stats.File; path != "" {
+		docs, err := documents(s.Plan.find(path), 0)
+		for _, d := range docs {
+			texts = append(texts, d["text"])
+		}
+		return texts, err
+	}
+	for i := range s.Records {
+		e := &s.Records[i]
+		texts = append(texts, e.Full()+" "+e.True)
+		for _, p := range e.Near {
+			texts = append(texts, p+" "+e.True)
+		}
+		texts = slices.Concat(texts, e.Rephrase, e.Same, e.Generate)
+		for _, q := range e.Far {
+			texts = append(texts, q.Prompt+" "+q.Answer)
+		}
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts), nil
+}
+
+// Release forgets what only measurements need: [Study.Report] still takes the subject, whose model may be closed.
+func (sub *Subject) Release() { sub.Model, sub.Tokenizer, sub.Router, sub.stats = nil, nil, nil, nil }
+
+// editing prepares an editor of the plan on a model.
+func (s *Study) editing(sub *Subject, k int, seed uint64) (*edit.Editing, edit.Options, error) {
+	o := edit.Options{Method: s.Plan.Editors[k].Method, HParams: &sub.hp[k], Statistics: sub.stats, Seed: seed, Separator: sub.sep}
+	e, err := edit.New(sub.Model, o)
+	return e, o, err
+}
+
+// fingerprint is the SHA-256 of the parts' JSON.
+func fingerprint(parts ...any) (string, error) {
+	text, err := json.Marshal(parts)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// common is a hash of what all measurements of a model depend on.
+func (s *Study) common(sub *Subject) (string, error) {
+	parts := []any{s.Contract, sub.Identity, sub.Model.Device().Info().Name, s.Data, s.Plan.Near, s.Plan.Drift, s.Plan.Fluency}
+	for _, t := range s.tasks {
+		checked, err := t.suite.Check(s.options(t.Task))
+		if err != nil {
+			return "", err
+		}
+		for i := range checked {
+			checked[i].Path = ""
+		}
+		parts = append(parts, t.name, t.Limit, t.Shots, s.Plan.Limit, s.Plan.Shots, s.Plan.Bootstrap, checked)
+	}
+	return fingerprint(parts...)
+}
