@@ -81,6 +81,19 @@ func (b *Buffer) U16() []uint16 {
 // Changed drops what a backend derived from the old contents.
 func (b *Buffer) Changed() { b.Packed.Store(nil) }
 
+// Exchange swaps the contents of two buffers of one device, type and length, with what backends derived from them, without
+// copying. No operation may run on them meanwhile.
+func (b *Buffer) Exchange(o *Buffer) {
+	if b.DType != o.DType || b.Len != o.Len {
+		panic("kernels: buffers that exchange contents differ in type or length")
+	}
+	packed := b.Packed.Load()
+	b.Packed.Store(o.Packed.Swap(packed))
+	b.Addr, o.Addr = o.Addr, b.Addr
+	b.host, o.host = o.host, b.host
+	b.free, o.free = o.free, b.free
+}
+
 // Free returns the memory to the device; the buffer must not be used again. Host memory goes back to the collector.
 func (b *Buffer) Free() {
 	b.Changed()

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func BenchmarkConflict(b *testing.B) {
 }
 
 // BenchmarkSwitch changes between two experts of the folder that COMPRESS_MEDIATED names, or of the project's tiny ones, with a warm
-// cache; the bytes are those that the experts have stored. BenchmarkSwitch/request is a pass over 256 tokens, and
+// cache; the bytes are those that the experts have stored. BenchmarkSwitch/cold makes the weights of one of them first. BenchmarkSwitch/request is a pass over 256 tokens, and
 // BenchmarkSwitch/route the decision about them, for comparison.
 func BenchmarkSwitch(b *testing.B) {
 	dev := cpu.New(cpu.Options{})
@@ -61,8 +62,24 @@ func BenchmarkSwitch(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.SetBytes(v.Experts[0].Bytes + v.Experts[1].Bytes)
+		for i := range two {
+			if err := r.Use(two[i]); err != nil { // from here on the cache is warm
+				b.Fatal(err)
+			}
+		}
 		for i := 0; b.Loop(); i++ {
 			if err := r.Use(two[i%2]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("cold", func(b *testing.B) {
+		for b.Loop() {
+			fresh, err := e.Attach(m, 0)
+			if err == nil {
+				err = errors.Join(fresh.Use(two[0]), fresh.Undo())
+			}
+			if err != nil {
 				b.Fatal(err)
 			}
 		}

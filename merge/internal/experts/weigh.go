@@ -19,44 +19,102 @@ type Weighted struct {
 type Workspace struct {
 	dense, acc, own []float32
 	hit             []bool
+	out             []byte
 }
 
 // Chunks is in how many parts a tensor of n elements is put together.
 func Chunks(n int64) int { return int((n + Chunk - 1) / Chunk) }
 
-// Weigh puts a part of a tensor together: effective weights D + Σ_t w_t·(V_t - D) on the kept elements of the experts, added in
-// their order in float32 and rounded once to the type of dense, the bytes of the whole dense tensor. changed gets the elements
-// that some expert keeps, in ascending order, with the bytes of their effective values. A single expert of weight 1 gives its
-// stored values bit for bit.
+// Whole puts a part of a tensor together, into out: effective weights D + Σ_t w_t·(V_t - D) on the kept elements of the experts,
+// added in their order in float32 and rounded once to the type of dense, the bytes of the whole dense tensor; the others are those of
+// dense. A single expert of weight 1 gives its stored values bit for bit.
+func (ws *Workspace) Whole(list []Weighted, tensor string, d safetensors.DType, dense []byte, chunk int, out []byte) error {
+	width := int64(d.Bits() / 8)
+	lo, hi := bounds(chunk, int64(len(dense))/width)
+	if one := alone(list, tensor); one != nil {
+		copy(out, dense[lo*width:hi*width])
+		one.each(lo, hi, func(i, k int64) { copy(out[(i-lo)*width:(i-lo+1)*width], one.values[k*width:(k+1)*width]) })
+		return nil
+	}
+	all, err := ws.sum(list, tensor, d, dense, lo, hi)
+	if err != nil {
+		return err
+	}
+	if all {
+		return narrow(out, ws.acc, d, tensor)
+	}
+	// Elements that nobody keeps stay as they are, down to the sign of a zero.
+	copy(out, dense[lo*width:hi*width])
+	ws.out = grown(ws.out, int(hi-lo)*int(width))
+	if err := narrow(ws.out, ws.acc, d, tensor); err != nil {
+		return err
+	}
+	for i, hit := range ws.hit {
+		if hit {
+			copy(out[int64(i)*width:int64(i+1)*width], ws.out[int64(i)*width:])
+		}
+	}
+	return nil
+}
+
+// Weigh gives what Whole changes: changed gets the elements that some expert keeps, in ascending order, with the bytes of their
+// effective values.
 func (ws *Workspace) Weigh(list []Weighted, tensor string, d safetensors.DType, dense []byte, chunk int, changed func(i int64, value []byte)) error {
 	width := int64(d.Bits() / 8)
-	lo := int64(chunk) * Chunk
-	hi := min(lo+Chunk, int64(len(dense))/width)
+	lo, hi := bounds(chunk, int64(len(dense))/width)
 	if one := alone(list, tensor); one != nil {
 		one.each(lo, hi, func(i, k int64) { changed(i, one.values[k*width:(k+1)*width]) })
 		return nil
 	}
-	if err := ws.load(dense[lo*width:hi*width], d, hi-lo); err != nil {
+	if _, err := ws.sum(list, tensor, d, dense, lo, hi); err != nil {
 		return err
+	}
+	ws.out = grown(ws.out, int(hi-lo)*int(width))
+	if err := narrow(ws.out, ws.acc, d, tensor); err != nil {
+		return err
+	}
+	for i, hit := range ws.hit {
+		if hit {
+			changed(lo+int64(i), ws.out[int64(i)*width:int64(i+1)*width])
+		}
+	}
+	return nil
+}
+
+// bounds are the elements of a chunk.
+func bounds(chunk int, n int64) (lo, hi int64) {
+	lo = int64(chunk) * Chunk
+	return lo, min(lo+Chunk, n)
+}
+
+func grown(p []byte, n int) []byte {
+	if cap(p) < n {
+		p = make([]byte, n)
+	}
+	return p[:n]
+}
+
+func narrow(out []byte, x []float32, d safetensors.DType, tensor string) error {
+	if err := stream.Narrow(out, x, d); err != nil {
+		return fmt.Errorf("tensor %q: %w", tensor, err)
+	}
+	return nil
+}
+
+// sum leaves the effective weights of a part in acc, and what somebody keeps in hit; all tells that this is everything.
+func (ws *Workspace) sum(list []Weighted, tensor string, d safetensors.DType, dense []byte, lo, hi int64) (all bool, err error) {
+	width := int64(d.Bits() / 8)
+	if err := ws.load(dense[lo*width:hi*width], d, hi-lo); err != nil {
+		return false, err
 	}
 	for _, e := range list {
 		if p := e.Part(tensor); p != nil && e.Weight != 0 {
 			ws.add(p, lo, hi, float32(e.Weight))
+			all = all || p.dense() || p.Encoding == Full
 		}
 	}
-	out := make([]byte, (hi-lo)*width)
-	for i := range ws.acc {
-		ws.acc[i] += ws.dense[i]
-	}
-	if err := stream.Narrow(out, ws.acc, d); err != nil {
-		return fmt.Errorf("tensor %q: %w", tensor, err)
-	}
-	for i, hit := range ws.hit {
-		if hit {
-			changed(lo+int64(i), out[int64(i)*width:int64(i+1)*width])
-		}
-	}
-	return nil
+	vec.Add(ws.acc, ws.acc, ws.dense, 1)
+	return all, nil
 }
 
 // alone is the part of the only expert of weight 1, if its values are stored as they are; nil otherwise.

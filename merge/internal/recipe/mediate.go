@@ -55,7 +55,7 @@ type Keep struct {
 
 // Router says how prompts choose experts.
 type Router struct {
-	Features   string  // hidden_mean (default), embed_mean, external
+	Features   string  // hidden_mean (default), hidden_last, early_last, embed_mean, external
 	Classifier string  // lda (default), logistic, mlp
 	Shrinkage  float64 // of the covariance, in [0, 1]; default 0.1
 	Prompts    []ExpertPrompts
@@ -268,7 +268,7 @@ func keep(r *strict.Reader, n *strict.Node) Keep {
 func router(r *strict.Reader, n *strict.Node, out *Router) {
 	o := r.Object(n, "router")
 	if v := o.Get("features"); v != nil {
-		out.Features = r.Choice(v, "features", "hidden_mean", "embed_mean", "external")
+		out.Features = r.Choice(v, "features", "hidden_mean", "hidden_last", "early_last", "embed_mean", "external")
 	}
 	if v := o.Get("classifier"); v != nil {
 		out.Classifier = r.Choice(v, "classifier", "lda", "logistic", "mlp")

@@ -265,8 +265,9 @@ func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) 
 	if err != nil {
 		return 0, 0, err
 	}
-	restored := slices.Clone(dense)
-	if err := e.weigh(name, info, dense, weights, func(i int64, value []byte) { copy(restored[i*int64(len(value)):], value) }); err != nil {
+	restored := make([]byte, len(dense))
+	var ws experts.Workspace
+	if err := e.whole(&ws, name, info, dense, weights, 0, experts.Chunks(info.Elements()), restored); err != nil {
 		return 0, 0, err
 	}
 	if energy, err = experts.Apart(info.DType, data, dense); err != nil {
@@ -276,11 +277,12 @@ func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) 
 	return energy, lost, err
 }
 
-// weigh gives the elements of a tensor that weights change, chunk by chunk in order.
-func (e *Experts) weigh(name string, info safetensors.Info, dense []byte, weights []float64, changed func(i int64, value []byte)) error {
-	var ws experts.Workspace
-	for c := range experts.Chunks(info.Elements()) {
-		if err := ws.Weigh(e.weighted(weights), name, info.DType, dense, c, changed); err != nil {
+// whole puts the chunks [first, end) of a tensor together into out.
+func (e *Experts) whole(ws *experts.Workspace, name string, info safetensors.Info, dense []byte, weights []float64, first, end int, out []byte) error {
+	size := experts.Chunk * (info.DType.Bits() / 8)
+	for c := first; c < end; c++ {
+		part := out[(c-first)*size : min((c-first+1)*size, len(out))]
+		if err := ws.Whole(e.weighted(weights), name, info.DType, dense, c, part); err != nil {
 			return err
 		}
 	}
@@ -429,15 +431,10 @@ func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info saf
 				return err
 			}
 			lo, hi := int64(first)*size, min(int64(first+exportChunks)*size, info.Size)
-			part := slices.Clone(dense[lo:hi])
+			part := make([]byte, hi-lo)
 			var ws experts.Workspace
-			for c := first; c < min(first+exportChunks, chunks); c++ {
-				err := ws.Weigh(e.weighted(weights), info.Name, info.DType, dense, c, func(i int64, v []byte) {
-					copy(part[i*int64(len(v))-lo:], v)
-				})
-				if err != nil {
-					return err
-				}
+			if err := e.whole(&ws, info.Name, info, dense, weights, first, min(first+exportChunks, chunks), part); err != nil {
+				return err
 			}
 			return out.WriteAt(info.Name, part, lo)
 		})

@@ -87,7 +87,8 @@ func ReadFeatures(path string) ([][]float64, error) {
 }
 
 // Feature is that of a prompt, of length 1: the mean over its tokens of what leaves the last block before the final norm
-// (hidden_mean), or of the embeddings (embed_mean). Of a prompt longer than the model's positions the end counts.
+// (hidden_mean), or of the embeddings (embed_mean); or the last token's part of what leaves the last block (hidden_last) or the first
+// one (early_last). Of a prompt longer than the model's positions the end counts.
 func Feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]float64, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("the prompt is empty: %w", router.ErrFeature)
@@ -100,22 +101,37 @@ func Feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]floa
 		return nil, err
 	}
 	defer h.Free()
-	for l := 0; l < m.Blocks() && kind == "hidden_mean"; l++ {
+	blocks, first := depth(kind, m.Blocks(), len(ids))
+	for l := range blocks {
 		if err := m.RunBlock(ctx, l, h, nil); err != nil {
 			return nil, err
 		}
 	}
-	data := make([]byte, 4*h.X.Len())
-	if err := m.Device().Download(data, h.X.Buf, h.X.Off); err != nil {
+	data := make([]byte, 4*(h.X.Rows-first)*h.X.Cols)
+	if err := m.Device().Download(data, h.X.Buf, h.X.Off+first*h.X.Cols); err != nil {
 		return nil, err
 	}
 	out := make([]float64, h.X.Cols)
-	for i := range h.X.Rows {
+	for len(data) > 0 {
 		for c := range out {
-			out[c] += float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*(i*h.X.Cols+c):])))
+			out[c] += float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*c:])))
 		}
+		data = data[4*len(out):]
 	}
 	return out, router.Normalize(out)
+}
+
+// depth is how many blocks a kind of feature needs, and the first token that counts.
+func depth(kind string, blocks, tokens int) (n, first int) {
+	switch kind {
+	case "embed_mean":
+		return 0, 0
+	case "early_last":
+		return min(1, blocks), tokens - 1
+	case "hidden_last":
+		return blocks, tokens - 1
+	}
+	return blocks, 0
 }
 
 // sideLimit bounds small files that are read whole.

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/router"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // DefaultCache is how many bytes of materialised experts a Routed keeps at least.
@@ -23,8 +24,10 @@ const DefaultCache = 1 << 30
 // quanta is how finely weights are told apart.
 const quanta = 64
 
-// Routed is a mediated model that computes with experts. Weights are changed in place, on the elements that experts keep, and
-// put back exactly. It is used by one goroutine at a time, and no pass may run while weights change.
+// Routed is a mediated model that computes with experts. Where the cache has room for two sets of whole tensors, these are made once
+// for every set of weights and then change places with the dense model's, without a copy; otherwise weights are changed in place, on
+// the elements that experts keep, and put back exactly. It is used by one goroutine at a time, and no pass may run while weights
+// change.
 type Routed struct {
 	e     *Experts
 	m     *lm.Model
@@ -33,6 +36,7 @@ type Routed struct {
 	order *list.List // of sets, the latest used first
 	bytes int64
 	limit int64
+	swaps bool              // whole tensors change places
 	hosts map[string][]byte // of tensors on devices whose memory cannot be written directly
 	stats RoutedStatistics
 }
@@ -51,11 +55,11 @@ type set struct {
 	bytes   int64
 }
 
-// changed is the changed elements of a tensor, in ascending order; whole tells that they are all.
+// changed is what weights change of a tensor: the whole tensor, or the changed elements in ascending order.
 type changed struct {
 	name   string
 	width  int
-	whole  bool
+	whole  *kernels.Buffer // while it is in use, the dense tensor
 	at     []uint32
 	values []byte
 }
@@ -69,6 +73,7 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 	if cache == 0 {
 		cache = DefaultCache
 	}
+	var total int64
 	for _, name := range e.manifest.Routed {
 		info, ok := m.Info(name)
 		own, _ := e.dense.Info(name)
@@ -78,8 +83,9 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 		if own.Elements() > math.MaxUint32 {
 			return nil, fmt.Errorf("%s: tensor %q: %w", e.dir, name, experts.ErrSize)
 		}
+		total += own.Size
 	}
-	return &Routed{e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache, hosts: map[string][]byte{}}, nil
+	return &Routed{e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache, swaps: total <= cache/2, hosts: map[string][]byte{}}, nil
 }
 
 // Statistics tells what happened so far.
@@ -180,6 +186,13 @@ func (r *Routed) Use(weights []float64) error {
 		return err
 	}
 	r.stats.Switches++
+	if r.swaps {
+		if err := r.exchange(s); err != nil {
+			return err
+		}
+		r.now = s
+		return nil
+	}
 	r.now = s // from here on undo puts everything back, also what was not yet changed
 	return r.each(s, func(c *changed, data []byte) error {
 		c.scatter(data)
@@ -195,6 +208,10 @@ func (r *Routed) undo() error {
 		return nil
 	}
 	s := r.now
+	if r.swaps {
+		r.now = nil
+		return r.exchange(s)
+	}
 	err := r.each(s, func(c *changed, data []byte) error {
 		dense, err := r.e.dense.Bytes(c.name)
 		if err != nil {
@@ -209,12 +226,31 @@ func (r *Routed) undo() error {
 	return err
 }
 
+// exchange lets the tensors of a set change places with the model's.
+func (r *Routed) exchange(s *set) error {
+	values, err := r.values(s)
+	if err != nil {
+		return err
+	}
+	for i, v := range values {
+		v.Buf.Exchange(s.tensors[i].whole)
+	}
+	return nil
+}
+
+// values are the model's own matrices of the tensors of a set.
+func (r *Routed) values(s *set) (list []kernels.Mat, err error) {
+	list = make([]kernels.Mat, len(s.tensors))
+	for i := range s.tensors {
+		if list[i], err = r.m.MutableParam(s.tensors[i].name); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
 // scatter writes the values.
 func (c *changed) scatter(data []byte) {
-	if c.whole {
-		copy(data, c.values)
-		return
-	}
 	switch c.width {
 	case 2:
 		for k, i := range c.at {
@@ -229,10 +265,6 @@ func (c *changed) scatter(data []byte) {
 
 // restore copies the elements from the dense tensor.
 func (c *changed) restore(data, dense []byte) {
-	if c.whole {
-		copy(data, dense)
-		return
-	}
 	switch c.width {
 	case 2:
 		for _, i := range c.at {
@@ -247,12 +279,9 @@ func (c *changed) restore(data, dense []byte) {
 
 // each runs f on the memory of every tensor of a set, several at a time.
 func (r *Routed) each(s *set, f func(c *changed, data []byte) error) error {
-	values := make([]kernels.Mat, len(s.tensors))
-	for i := range s.tensors {
-		var err error
-		if values[i], err = r.m.MutableParam(s.tensors[i].name); err != nil {
-			return err
-		}
+	values, err := r.values(s)
+	if err != nil {
+		return err
 	}
 	host := r.m.Device().Info().Host
 	var g errgroup.Group
@@ -297,46 +326,101 @@ func (r *Routed) set(key string, weights []float64) (*set, error) {
 		r.stats.Hits++
 		return at.Value.(*set), nil
 	}
+	s, err := r.make(key, weights)
+	if err != nil {
+		return nil, err
+	}
+	r.sets[key] = r.order.PushFront(s)
+	for r.bytes += s.bytes; r.bytes > r.limit && r.order.Len() > 1; {
+		at := r.order.Back()
+		if at.Value.(*set) == r.now { // its buffers hold the dense model
+			if at = at.Prev(); at == r.order.Front() {
+				break
+			}
+		}
+		old := r.order.Remove(at).(*set)
+		delete(r.sets, old.key)
+		r.bytes -= old.bytes
+		for _, c := range old.tensors {
+			if c.whole != nil {
+				c.whole.Free()
+			}
+		}
+	}
+	return s, nil
+}
+
+// make computes what weights change.
+func (r *Routed) make(key string, weights []float64) (*set, error) {
 	s := &set{key: key, tensors: make([]changed, len(r.e.manifest.Routed))}
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, name := range r.e.manifest.Routed {
-		g.Go(func() error {
-			var err error
-			s.tensors[i], err = r.e.materialise(name, weights)
+		g.Go(func() (err error) {
+			if r.swaps {
+				s.tensors[i], err = r.complete(name, weights)
+			} else {
+				s.tensors[i], err = r.e.elements(name, weights)
+			}
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	s.tensors = slices.DeleteFunc(s.tensors, func(c changed) bool { return len(c.values) == 0 })
+	s.tensors = slices.DeleteFunc(s.tensors, func(c changed) bool { return c.whole == nil && len(c.values) == 0 })
 	for _, c := range s.tensors {
 		s.bytes += int64(4*len(c.at) + len(c.values))
-	}
-	r.sets[key] = r.order.PushFront(s)
-	for r.bytes += s.bytes; r.bytes > r.limit && r.order.Len() > 1; {
-		old := r.order.Remove(r.order.Back()).(*set)
-		delete(r.sets, old.key)
-		r.bytes -= old.bytes
+		if c.whole != nil {
+			s.bytes += int64(c.width) * int64(c.whole.Len)
+		}
 	}
 	return s, nil
 }
 
-// materialise computes what weights change of a tensor.
-func (e *Experts) materialise(name string, weights []float64) (changed, error) {
-	info, _ := e.dense.Info(name)
-	dense, err := e.dense.Bytes(name)
-	if err != nil {
-		return changed{}, err
-	}
+// complete computes a whole tensor under weights, in memory of the model's device.
+func (r *Routed) complete(name string, weights []float64) (changed, error) {
+	info, _ := r.e.dense.Info(name)
 	c := changed{name: name, width: info.DType.Bits() / 8}
-	err = e.weigh(name, info, dense, weights, func(i int64, v []byte) {
-		c.at = append(c.at, uint32(i))
-		c.values = append(c.values, v...)
-	})
-	if int64(len(c.at)) == info.Elements() {
-		c.whole, c.at = true, nil
+	dense, err := r.e.dense.Bytes(name)
+	if err != nil {
+		return c, err
+	}
+	dtype, ok := map[safetensors.DType]kernels.DType{safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16}[info.DType]
+	if !ok {
+		return c, fmt.Errorf("tensor %q is %s: %w", name, info.DType, experts.ErrExpert)
+	}
+	if c.whole, err = r.m.Device().Alloc(dtype, int(info.Elements())); err != nil {
+		return c, err
+	}
+	out, host := c.whole.Bytes(), r.m.Device().Info().Host
+	if !host {
+		out = make([]byte, info.Size)
+	}
+	var ws experts.Workspace
+	if err = r.e.whole(&ws, name, info, dense, weights, 0, experts.Chunks(info.Elements()), out); err == nil && !host {
+		err = r.m.Device().Upload(c.whole, 0, out)
 	}
 	return c, err
+}
+
+// elements lists what weights change of a tensor.
+func (e *Experts) elements(name string, weights []float64) (changed, error) {
+	info, _ := e.dense.Info(name)
+	c := changed{name: name, width: info.DType.Bits() / 8}
+	dense, err := e.dense.Bytes(name)
+	if err != nil {
+		return c, err
+	}
+	var ws experts.Workspace
+	for chunk := range experts.Chunks(info.Elements()) {
+		err := ws.Weigh(e.weighted(weights), name, info.DType, dense, chunk, func(i int64, v []byte) {
+			c.at = append(c.at, uint32(i))
+			c.values = append(c.values, v...)
+		})
+		if err != nil {
+			return c, err
+		}
+	}
+	return c, nil
 }

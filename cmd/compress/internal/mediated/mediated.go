@@ -16,10 +16,13 @@ import (
 )
 
 // Help describes the flag that chooses experts.
-const Help = "of a mediated folder: auto routes every request, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4"
+const Help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4"
 
-// Auto routes every request.
-const Auto = "auto"
+// Auto routes every request; Likeliest routes it to one expert, however uncertain.
+const (
+	Auto      = "auto"
+	Likeliest = "top1"
+)
 
 // Model is a mediated model at work.
 type Model struct {
@@ -55,7 +58,10 @@ func Open(j *shell.Job, m *lm.Model, choice string) (*Model, error) {
 // choose reads the flag.
 func (x *Model) choose(j *shell.Job, choice string) (err error) {
 	switch choice {
-	case Auto, "":
+	case Auto, Likeliest, "":
+		if choice == Likeliest {
+			x.policy.Select = "top1"
+		}
 		if !x.experts.HasRouter() {
 			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)", strings.Join(x.experts.Names(), ", "))
 			x.fixed = make([]float64, len(x.experts.Names()))
