@@ -1,0 +1,96 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// attentionArgs mirrors AttentionArgs of attention.cu.
+type attentionArgs struct {
+	q, k, v, out, lse, dout, dq, dk, dv mat
+	mean                                uintptr
+	qs, ks                              int
+	heads, rep, dim, pos, window        int32
+	scale, limit                        float32
+	_                                   int32
+}
+
+// widest is the most channels of a head.
+const widest = 256
+
+// attentionOf fills the head strides in and checks the shapes.
+func attentionOf(dst, q, k, v kernels.Mat, a kernels.Attention) attentionArgs {
+	if a.QHeadStride == 0 {
+		a.QHeadStride = a.HeadDim
+	}
+	if a.KVHeadStride == 0 {
+		a.KVHeadStride = a.HeadDim
+	}
+	need(a.Heads > 0 && a.KVHeads > 0 && a.Heads%a.KVHeads == 0, "cuda: Attention: heads are not a multiple of key/value heads")
+	need(dst.Rows == q.Rows && dst.Cols == a.Heads*a.HeadDim, "cuda: Attention: dst is not [tq, Heads·HeadDim]")
+	need((a.Heads-1)*a.QHeadStride+a.HeadDim <= q.Cols, "cuda: Attention: q is narrower than its heads")
+	need((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(k.Cols, v.Cols), "cuda: Attention: k or v is narrower than its heads")
+	need(a.Pos >= 0 && a.Window >= 0 && a.Pos+q.Rows <= min(k.Rows, v.Rows), "cuda: Attention: fewer keys than positions")
+	need(a.LSE.IsZero() || (a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads), "cuda: Attention: LSE is not [tq, Heads]")
+	need(a.HeadDim <= widest, "cuda: Attention: a head has more than 256 channels")
+	return attentionArgs{
+		q: of(q).mat(), k: of(k).mat(), v: of(v).mat(), out: of(dst).mat(), lse: of(a.LSE).mat(), qs: a.QHeadStride, ks: a.KVHeadStride,
+		heads: int32(a.Heads), rep: int32(a.Heads / a.KVHeads), dim: int32(a.HeadDim), pos: int32(a.Pos), window: int32(a.Window),
+		scale: a.Scale, limit: a.Softcap,
+	}
+}
+
+// room is the width of the kernel that serves heads of a number of channels.
+func room(dim int) string {
+	switch {
+	case dim <= 64:
+		return "64"
+	case dim <= 128:
+		return "128"
+	}
+	return "256"
+}
+
+// tiles is a grid with a block for every 64 rows and every head.
+func tiles(rows, heads int) grid { return grid{x: (rows + 63) / 64, y: heads, threads: 256} }
+
+func (d *Device) attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
+	args := attentionOf(dst, q, k, v, a)
+	if dst.Len() == 0 {
+		return
+	}
+	d.operation("Attention", func() {
+		w := room(a.HeadDim)
+		launch(d, fmt.Sprintf("attention.attention_%s", w), tiles(q.Rows, a.Heads), &args)
+	}, dst, q, k, v, a.LSE)
+	changed(dst, a.LSE)
+}
+
+func (d *Device) attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention) {
+	args := attentionOf(out, q, k, v, a)
+	need(same(dq, q) && same(dk, k) && same(dv, v) && same(dout, out), "cuda: AttentionBackward: shapes do not agree")
+	need(!a.LSE.IsZero(), "cuda: AttentionBackward: LSE is not [tq, Heads]")
+	args.dq, args.dk, args.dv, args.dout = of(dq).mat(), of(dk).mat(), of(dv).mat(), of(dout).mat()
+	if a.HeadDim == 0 {
+		return
+	}
+	d.operation("AttentionBackward", func() {
+		w := room(a.HeadDim)
+		if q.Rows > 0 {
+			args.mean = d.scratch(4 * q.Rows * a.Heads)
+			launch(d, "attention.attention_mean", grid{x: (q.Rows*a.Heads + 7) / 8, y: 1, threads: 256}, &args)
+			launch(d, "attention.attention_dq_"+w, tiles(q.Rows, a.Heads), &args)
+		}
+		if k.Rows > 0 {
+			launch(d, "attention.attention_dk_"+w, tiles(k.Rows, a.KVHeads), &args)
+		}
+		if v.Rows > 0 {
+			launch(d, "attention.attention_dv_"+w, tiles(v.Rows, a.KVHeads), &args)
+		}
+		d.drop(args.mean)
+	}, dq, dk, dv, dout, q, k, v, out, a.LSE)
+	changed(dq, dk, dv)
+}

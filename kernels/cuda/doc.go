@@ -1,0 +1,24 @@
+// Package cuda is the backend for NVIDIA graphics processors. It finds the driver at run time (libcuda.so.1, by dlopen, without
+// cgo), loads kernels that were compiled to PTX when the package was written, and needs nothing else on the machine. The driver
+// compiles them for the processor at hand, compute capability 8.0 or later.
+//
+// # Order
+//
+// A device has two streams. Operations run on one in the order of their calls; transfers to the device run on the other, through a
+// ring of pinned memory, while operations run. An operation waits for the transfers to its own operands only, and a transfer
+// for operations that were called before it, unless nothing can have used the buffer yet. Calls return before the work is
+// done; [kernels.Ops].Sync and Download wait. With COMPRESS_CUDA_SYNC=1 in the environment every operation waits for its end,
+// so that a failure names the operation that caused it.
+//
+// # Accuracy
+//
+// Products run on tensor cores without rounding their factors: a float32 factor is split into three bfloat16 numbers whose sum it is,
+// and the products of the parts are added in float32, the small ones first. With [kernels.Fast] one part is used where
+// the rules of Ops allow it. Statistics, norms and losses are summed in float64, in an order that depends on shapes alone:
+// a device gives the same bits every time.
+//
+// # Failures
+//
+// Errors say the device, the operation and what the driver called it. [ErrOutOfMemory] lists what was held, by label; [ErrLost] says that
+// the device is gone for this process. After a failed operation those that follow do nothing until Sync has reported it.
+package cuda

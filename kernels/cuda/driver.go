@@ -1,0 +1,191 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// Ways in which opening or using a device fails.
+var (
+	// ErrNoDevice is the error of a machine without driver, or without the device asked for.
+	ErrNoDevice = errors.New("no such device")
+	// ErrDriver is the error of a driver that is too old, or lacks a function.
+	ErrDriver = errors.New("unsuitable driver")
+	// ErrArchitecture is the error of a device that the kernels were not made for.
+	ErrArchitecture = errors.New("unsuitable device")
+	// ErrOutOfMemory is the error of an allocation that does not fit.
+	ErrOutOfMemory = errors.New("out of memory")
+	// ErrLost is the error of a device that stopped working; a new process is needed.
+	ErrLost = errors.New("device lost")
+)
+
+// The calls of the driver that are used, by exact version, so that one set serves every release since 12.8.
+const (
+	cuInit = iota
+	cuDriverGetVersion
+	cuDeviceGetCount
+	cuDeviceGet
+	cuDeviceGetName
+	cuDeviceTotalMem
+	cuDeviceGetAttribute
+	cuGetErrorName
+	cuDevicePrimaryCtxRetain
+	cuDevicePrimaryCtxRelease
+	cuCtxSetCurrent
+	cuMemGetInfo
+	cuStreamCreate
+	cuStreamDestroy
+	cuStreamSynchronize
+	cuEventCreate
+	cuEventDestroy
+	cuEventRecord
+	cuStreamWaitEvent
+	cuEventSynchronize
+	cuEventElapsedTime
+	cuMemAlloc
+	cuMemFree
+	cuMemAllocAsync
+	cuMemFreeAsync
+	cuDeviceGetDefaultMemPool
+	cuMemPoolSetAttribute
+	cuMemPoolTrimTo
+	cuMemHostAlloc
+	cuMemFreeHost
+	cuMemcpyHtoDAsync
+	cuMemcpyDtoHAsync
+	cuMemcpyDtoDAsync
+	cuMemsetD8Async
+	cuModuleLoadDataEx
+	cuModuleUnload
+	cuModuleGetFunction
+	cuLaunchKernel
+)
+
+var symbols = [...]string{
+	cuInit: "cuInit", cuDriverGetVersion: "cuDriverGetVersion", cuDeviceGetCount: "cuDeviceGetCount", cuDeviceGet: "cuDeviceGet",
+	cuDeviceGetName: "cuDeviceGetName", cuDeviceTotalMem: "cuDeviceTotalMem_v2", cuDeviceGetAttribute: "cuDeviceGetAttribute",
+	cuGetErrorName: "cuGetErrorName", cuDevicePrimaryCtxRetain: "cuDevicePrimaryCtxRetain",
+	cuDevicePrimaryCtxRelease: "cuDevicePrimaryCtxRelease_v2", cuCtxSetCurrent: "cuCtxSetCurrent", cuMemGetInfo: "cuMemGetInfo_v2",
+	cuStreamCreate: "cuStreamCreate", cuStreamDestroy: "cuStreamDestroy_v2", cuStreamSynchronize: "cuStreamSynchronize",
+	cuEventCreate: "cuEventCreate", cuEventDestroy: "cuEventDestroy_v2", cuEventRecord: "cuEventRecord",
+	cuStreamWaitEvent: "cuStreamWaitEvent", cuEventSynchronize: "cuEventSynchronize", cuEventElapsedTime: "cuEventElapsedTime",
+	cuMemAlloc: "cuMemAlloc_v2", cuMemFree: "cuMemFree_v2", cuMemAllocAsync: "cuMemAllocAsync", cuMemFreeAsync: "cuMemFreeAsync",
+	cuDeviceGetDefaultMemPool: "cuDeviceGetDefaultMemPool", cuMemPoolSetAttribute: "cuMemPoolSetAttribute",
+	cuMemPoolTrimTo: "cuMemPoolTrimTo", cuMemHostAlloc: "cuMemHostAlloc", cuMemFreeHost: "cuMemFreeHost",
+	cuMemcpyHtoDAsync: "cuMemcpyHtoDAsync_v2", cuMemcpyDtoHAsync: "cuMemcpyDtoHAsync_v2", cuMemcpyDtoDAsync: "cuMemcpyDtoDAsync_v2",
+	cuMemsetD8Async: "cuMemsetD8Async", cuModuleLoadDataEx: "cuModuleLoadDataEx", cuModuleUnload: "cuModuleUnload",
+	cuModuleGetFunction: "cuModuleGetFunction", cuLaunchKernel: "cuLaunchKernel",
+}
+
+// Results of the driver that are told apart.
+const (
+	outOfMemory  = 2
+	noDevice     = 100
+	deviceBusy   = 46
+	illegal      = 700
+	launchFailed = 719
+)
+
+// oldest is the driver version (as cuDriverGetVersion gives it) that reads the embedded PTX.
+const oldest = 12080
+
+// driver is a loaded libcuda.
+type driver struct {
+	entry   [len(symbols)]uintptr
+	version int
+	count   int
+}
+
+// drivers keeps loaded libraries by name: a library is loaded once and never closed.
+var drivers struct {
+	sync.Mutex
+	byName map[string]*driver
+}
+
+// loadDriver loads a driver library, "" for the system's, and starts it.
+func loadDriver(library string) (*driver, error) {
+	if library == "" {
+		library = "libcuda.so.1"
+	}
+	drivers.Lock()
+	defer drivers.Unlock()
+	if d := drivers.byName[library]; d != nil {
+		return d, nil
+	}
+	h, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded)", ErrNoDevice, library)
+	}
+	d := &driver{}
+	for i, name := range symbols {
+		if d.entry[i], err = purego.Dlsym(h, name); err != nil {
+			return nil, fmt.Errorf("%w: %s has no %s; HINT: drivers from release 570 on are supported", ErrDriver, library, name)
+		}
+	}
+	if err := d.start(); err != nil {
+		return nil, err
+	}
+	if drivers.byName == nil {
+		drivers.byName = map[string]*driver{}
+	}
+	drivers.byName[library] = d
+	return d, nil
+}
+
+// start initialises the driver and checks its version.
+func (d *driver) start() error {
+	if r := d.call(cuInit, 0); r != 0 {
+		return fmt.Errorf("%w: the NVIDIA driver does not start (cuInit: %s)", ErrNoDevice, d.name(r))
+	}
+	n := new([2]int32)
+	if r := d.call(cuDriverGetVersion, address(&n[0])); r != 0 {
+		return fmt.Errorf("%w: cuDriverGetVersion: %s", ErrDriver, d.name(r))
+	}
+	if d.version = int(n[0]); d.version < oldest {
+		return fmt.Errorf("%w: it supports CUDA %s, the kernels need %s; HINT: install release 570 or later, or use --device cpu",
+			ErrDriver, dotted(d.version), dotted(oldest))
+	}
+	if r := d.call(cuDeviceGetCount, address(&n[1])); r != 0 {
+		return fmt.Errorf("%w: cuDeviceGetCount: %s", ErrNoDevice, d.name(r))
+	}
+	d.count = int(n[1])
+	runtime.KeepAlive(n)
+	return nil
+}
+
+// dotted writes a version of the driver's interface: 12080 is 12.8.
+func dotted(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// call calls the driver. Pointers among the arguments are to memory that does not move: of the heap and kept alive by the caller, or
+// the driver's own.
+func (d *driver) call(f int, args ...uintptr) int {
+	r, _, _ := purego.SyscallN(d.entry[f], args...)
+	return int(int32(r))
+}
+
+// name is what the driver calls a result.
+func (d *driver) name(r int) string {
+	p := new(uintptr)
+	if d.call(cuGetErrorName, uintptr(r), address(p)) != 0 || *p == 0 {
+		return fmt.Sprintf("error %d", r)
+	}
+	var s []byte
+	for q := *p; len(s) < 100; q++ {
+		c := *(*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&q)))
+		if c == 0 {
+			break
+		}
+		s = append(s, c)
+	}
+	return string(s)
+}
+
+// address is the address of memory of the heap.
+func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

@@ -1,0 +1,285 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// memory hands out the device's memory: from the driver's stream-ordered pool, or where that is missing from blocks kept by size.
+type memory struct {
+	pooled int // the driver has a pool
+	pool   uintptr
+	label  string
+	blocks map[uintptr]block
+	held   map[string]int64
+	spare  map[int64][]spare // without a pool: blocks given back, by size
+	unused map[uintptr]uintptr
+	events []uintptr // made and not in use
+	all    []uintptr // every event made
+}
+
+// block is memory in use.
+type block struct {
+	size  int64
+	label string
+}
+
+// spare is memory that may be used again after an event.
+type spare struct {
+	addr, event uintptr
+}
+
+func (m *memory) init() {
+	m.label = "tensors"
+	m.blocks, m.held, m.spare, m.unused = map[uintptr]block{}, map[string]int64{}, map[int64][]spare{}, map[uintptr]uintptr{}
+}
+
+// start takes the driver's pool and lets it keep what is given back.
+func (m *memory) start(d *Device) error {
+	if m.pooled == 0 {
+		return nil
+	}
+	if err := d.check(cuDeviceGetDefaultMemPool, address(&d.out[0]), d.handle); err != nil {
+		return err
+	}
+	m.pool = d.out[0]
+	d.out[1] = 1 << 40                                                                  // bytes to keep: all
+	return d.check(cuMemPoolSetAttribute, m.pool, releaseThreshold, address(&d.out[1])) // read at once
+}
+
+// releaseThreshold is the attribute of a pool that says how many bytes it keeps.
+const releaseThreshold = 4
+
+// stop gives back all memory and events. The streams are idle.
+func (m *memory) stop(d *Device) {
+	for addr := range m.blocks {
+		m.put(d, addr)
+	}
+	d.drv.call(cuStreamSynchronize, d.compute)
+	m.trim(d)
+	for _, e := range m.all {
+		d.drv.call(cuEventDestroy, e)
+	}
+}
+
+// Label names what is allocated from now on, for the list that [ErrOutOfMemory] comes with, and returns the name before. It is
+// "tensors" at first.
+func (d *Device) Label(name string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.memory.label
+	d.memory.label = name
+	return before
+}
+
+// Alloc implements [kernels.Device].
+func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
+	if n < 0 || n > maxAlloc/t.Size() {
+		return nil, fmt.Errorf("cuda:%d: %d elements of %s are more than memory can hold", d.index, n, t)
+	}
+	d.enter()
+	defer d.leave()
+	if err := d.usable(); err != nil {
+		return nil, err
+	}
+	d.op = "Alloc"
+	size := int64(max(n, 1) * t.Size())
+	addr, err := d.take(size, d.memory.label, d.copies)
+	if err == nil {
+		err = d.check(cuMemsetD8Async, addr, 0, uintptr(size), d.copies)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.mark(addr); err != nil {
+		return nil, err
+	}
+	return kernels.NewDevice(t, n, addr, func() { d.free(addr) }), nil
+}
+
+// maxAlloc keeps a size in bytes inside an int.
+const maxAlloc = 1 << 62
+
+// usable is the error of a device that is closed or lost.
+func (d *Device) usable() error {
+	if d.closed {
+		return errClosed
+	}
+	return d.lost
+}
+
+// take allocates for use in a stream. When memory runs short, what is kept for later is given back first.
+func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error) {
+	m := &d.memory
+	addr, r := m.get(d, size, stream)
+	if r == outOfMemory {
+		d.drv.call(cuStreamSynchronize, d.compute)
+		m.trim(d)
+		addr, r = m.get(d, size, stream)
+	}
+	switch {
+	case r == outOfMemory:
+		return 0, d.shortage(size, label)
+	case r != 0:
+		return 0, d.failure(cuMemAlloc, r)
+	}
+	m.blocks[addr] = block{size, label}
+	m.held[label] += size
+	return addr, nil
+}
+
+// get is one attempt to allocate.
+func (m *memory) get(d *Device, size int64, stream uintptr) (uintptr, int) {
+	if m.pooled != 0 {
+		r := d.drv.call(cuMemAllocAsync, address(&d.out[0]), uintptr(size), stream)
+		return d.out[0], r
+	}
+	if list := m.spare[size]; len(list) > 0 {
+		s := list[len(list)-1]
+		m.spare[size] = list[:len(list)-1]
+		m.events = append(m.events, s.event)
+		return s.addr, d.drv.call(cuStreamWaitEvent, stream, s.event, 0)
+	}
+	r := d.drv.call(cuMemAlloc, address(&d.out[0]), uintptr(size))
+	return d.out[0], r
+}
+
+// put gives a block back, after the operations so far.
+func (m *memory) put(d *Device, addr uintptr) {
+	b := m.blocks[addr]
+	delete(m.blocks, addr)
+	if m.held[b.label] -= b.size; m.held[b.label] == 0 {
+		delete(m.held, b.label)
+	}
+	if e, ok := m.unused[addr]; ok {
+		delete(m.unused, addr)
+		m.events = append(m.events, e)
+		d.drv.call(cuStreamWaitEvent, d.compute, e, 0)
+	}
+	if m.pooled != 0 {
+		d.fail(d.check(cuMemFreeAsync, addr, d.compute))
+		return
+	}
+	e, err := d.event()
+	if err == nil {
+		err = d.check(cuEventRecord, e, d.compute)
+	}
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	m.spare[b.size] = append(m.spare[b.size], spare{addr, e})
+}
+
+// trim gives what is kept for later back to the driver.
+func (m *memory) trim(d *Device) {
+	if m.pooled != 0 {
+		d.drv.call(cuMemPoolTrimTo, m.pool, 0)
+	}
+	for size, list := range m.spare {
+		for _, s := range list {
+			m.events = append(m.events, s.event)
+			d.drv.call(cuMemFree, s.addr)
+		}
+		delete(m.spare, size)
+	}
+}
+
+// idle is the memory that is kept for later without the driver's knowledge.
+func (m *memory) idle() int64 {
+	n := int64(0)
+	for size, list := range m.spare {
+		n += size * int64(len(list))
+	}
+	return n
+}
+
+// shortage is the error of an allocation that does not fit: what was asked for, what is free and what is held.
+func (d *Device) shortage(size int64, label string) error {
+	var list []string
+	held := d.memory.held
+	names := make([]string, 0, len(held))
+	for name := range held {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if held[a] != held[b] {
+			return int(min(max(held[b]-held[a], -1), 1))
+		}
+		return strings.Compare(a, b)
+	})
+	for _, name := range names {
+		list = append(list, name+" "+sizeText(held[name]))
+	}
+	if list == nil {
+		list = []string{"nothing"}
+	}
+	free := "an unknown amount"
+	if d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
+		free = sizeText(int64(d.out[0])) + " of " + sizeText(int64(d.out[1]))
+	}
+	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s",
+		d.index, d.op, ErrOutOfMemory, sizeText(size), label, free, strings.Join(list, ", "))
+}
+
+// sizeText writes a number of bytes.
+func sizeText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// free is the free function of a buffer.
+func (d *Device) free(addr uintptr) {
+	d.enter()
+	defer d.leave()
+	if !d.closed {
+		d.memory.put(d, addr)
+	}
+}
+
+// event takes an event that nobody uses, or makes one.
+func (d *Device) event() (uintptr, error) {
+	m := &d.memory
+	if n := len(m.events); n > 0 {
+		e := m.events[n-1]
+		m.events = m.events[:n-1]
+		return e, nil
+	}
+	if err := d.check(cuEventCreate, address(&d.out[0]), 2); err != nil { // 2: no timing
+		return 0, err
+	}
+	m.all = append(m.all, d.out[0])
+	return d.out[0], nil
+}
+
+// mark notes that the transfers so far must be over before an operation uses a buffer.
+func (d *Device) mark(addr uintptr) error {
+	e, ok := d.memory.unused[addr]
+	if !ok {
+		var err error
+		if e, err = d.event(); err != nil {
+			return err
+		}
+		d.memory.unused[addr] = e
+	}
+	return d.check(cuEventRecord, e, d.copies)
+}
+
+// await makes operations wait for the transfers to a buffer.
+func (d *Device) await(b *kernels.Buffer) {
+	if e, ok := d.memory.unused[b.Addr]; ok {
+		delete(d.memory.unused, b.Addr)
+		d.do(cuStreamWaitEvent, d.compute, e, 0)
+		d.memory.events = append(d.memory.events, e)
+	}
+}
