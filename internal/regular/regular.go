@@ -19,6 +19,17 @@ var (
 	ErrTooLarge   = errors.New("too large")
 )
 
+// Place is where an output of that name is to be written: for a link to a folder that folder, so that the link stays, otherwise the name itself.
+func Place(dir string) string {
+	if st, err := os.Lstat(dir); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+		return dir
+	}
+	if to, err := filepath.EvalSymlinks(dir); err == nil {
+		return to
+	}
+	return dir
+}
+
 // Open opens a file or a folder. Links are followed. The error wraps ErrNotRegular, or is one of the operating system.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)

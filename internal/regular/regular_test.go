@@ -56,3 +56,20 @@ func TestKinds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An output goes to the folder that a link names; links to nothing and other names stay as they are.
+func TestPlace(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Symlink("folder", at("link")), os.Symlink("link", at("second")), os.Symlink("nothing", at("lost"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"folder": "folder", "link": "folder", "second": "folder", "lost": "lost", "new": "new"} {
+		if got := Place(at(name)); got != at(want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

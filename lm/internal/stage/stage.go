@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -64,6 +65,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir = regular.Place(dir)
 	f := &Folder{
 		opts: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial"), done: map[string]bool{},
 	}

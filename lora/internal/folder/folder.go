@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // ErrExists: there is something at the place of the output.
@@ -29,8 +31,9 @@ func Vacant(dir string) error {
 	return fmt.Errorf("%s: %w", dir, ErrExists)
 }
 
-// Write lets fill make the files of a new folder dir. With overwrite a folder of that name is replaced when the new one is complete.
+// Write lets fill make the files of a new folder dir, or of the one that a link of that name leads to. With overwrite a folder of that name is replaced when the new one is complete.
 func Write(dir string, overwrite bool, fill func(stage string) error) error {
+	dir = regular.Place(dir)
 	if !overwrite {
 		if err := Vacant(dir); err != nil {
 			return err

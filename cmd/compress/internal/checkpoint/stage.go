@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Staged is an output folder under construction: a hidden sibling of its final name, which it gets when it is complete. It
@@ -29,6 +31,7 @@ func Stage(out string, allow func(dir string) error) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
+	final = regular.Place(final)
 	if err := Vacant(final, allow); err != nil {
 		return nil, err
 	}
