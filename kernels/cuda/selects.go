@@ -38,8 +38,8 @@ func (d *Device) selectRows(mask kernels.Mat, s kernels.Score, drop int) {
 		case c <= 16*256:
 			g.threads = 256
 			launch(d, "select.select_rows_"+t+"_16", g, &args)
-		case c <= 32*512:
-			launch(d, "select.select_rows_"+t+"_32", g, &args)
+		case c <= 24*512:
+			launch(d, "select.select_rows_"+t+"_24", g, &args)
 		default:
 			launch(d, "select.select_rows_"+t+"_0", g, &args)
 		}

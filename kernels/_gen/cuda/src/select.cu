@@ -173,7 +173,7 @@ template <int D, int M> DEV void selectNM(const ScoreArgs& a) {
 
 #define SELECT(name, D)                                                       \
   KERNEL(select_rows_##name##_16, ScoreArgs, 256, 3) { selectRow<D, 16>(a); } \
-  KERNEL(select_rows_##name##_32, ScoreArgs, 512, 2) { selectRow<D, 32>(a); } \
+  KERNEL(select_rows_##name##_24, ScoreArgs, 512, 2) { selectRow<D, 24>(a); } \
   KERNEL(select_rows_##name##_0, ScoreArgs, 512, 2) { selectRow<D, 0>(a); }   \
   KERNEL(select_hist_##name, ScoreArgs, 256, 4) { histogramAll<D>(a); }       \
   KERNEL(select_mask_##name, ScoreArgs, 256, 4) { maskAll<D>(a); }            \
