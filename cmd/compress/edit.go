@@ -17,8 +17,8 @@ func editCmd(a *shell.App) *cobra.Command {
 			"every earlier state byte for byte. Hyper-parameters are the published ones for models they are known for, and follow from the depth " +
 			"for others; a YAML file overrides them. Methods that need the covariance of keys collect it from --stats, or from the prompts of FILE.",
 		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method rome --out edited",
-		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return editing.Run(j, args[0], o) },
+		Args:    cobra.ExactArgs(1), Resumes: true,
+		Run: func(j *shell.Job, args []string) (any, error) { return editing.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Edits, "edits", "", "file of edits: CounterFact, zsRE or EasyEdit JSON")
@@ -31,11 +31,12 @@ func editCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.StatsTokens, "stats-tokens", 1_000_000, "tokens of it at most")
 	f.StringVar(&o.Cache, "cache", "", "folder that keeps covariances, by weights and text")
 	f.IntVar(&o.Texts, "texts", 4, "records whose generation prompts are continued, for fluency and consistency")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an earlier output")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an earlier output, or begin an unfinished one anew")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run of the same command")
 	shell.Require(cmd, "edits", "out")
 	shell.Inputs(cmd, "edits", "hparams", "stats")
 	shell.Complete(cmd, "method", editors.Methods()...)
-	cmd.AddCommand(editUndoCmd(a), editTraceCmd(a))
+	cmd.AddCommand(editUndoCmd(a), editVerifyCmd(a), editTraceCmd(a))
 	return cmd
 }
 
@@ -50,6 +51,21 @@ func editUndoCmd(a *shell.App) *cobra.Command {
 	})
 	cmd.Flags().IntVar(&to, "to", 0, "steps to keep")
 	shell.Require(cmd, "to")
+	return cmd
+}
+
+func editVerifyCmd(a *shell.App) *cobra.Command {
+	base := ""
+	cmd := a.Verb(shell.Verb{
+		Use: "verify DIR [--base MODEL]", Short: "Check that an edited model is its base plus its edits",
+		Long: "Reads edits.journal and checks that the matrices in the files are what it says, and that they differ from what they were before all edits by " +
+			"the sum of the deltas of all steps, but for rounding to the stored type. With --base, that what they were is what MODEL has, and " +
+			"that no other tensor differs.",
+		Example: "compress edit verify edited --base testdata/nano/base", Args: cobra.ExactArgs(1),
+		Run: func(j *shell.Job, args []string) (any, error) { return editing.Verify(j, args[0], base) },
+	})
+	cmd.Flags().StringVar(&base, "base", "", "model before all edits")
+	shell.Inputs(cmd, "base")
 	return cmd
 }
 

@@ -29,6 +29,7 @@ type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
 	Model   string `json:"model,omitempty"` // fingerprint of the model before the first edit
+	Job     string `json:"job,omitempty"`   // of a log: what run it belongs to
 }
 
 // baseLine is a matrix as it was before all edits.
@@ -97,9 +98,10 @@ func (n *numbers) unpack() (linalg.Matrix, error) {
 
 // journalLine is one line: exactly one field is set. It follows its SHA-256 and a space.
 type journalLine struct {
-	Header *header   `json:"header,omitempty"`
-	Base   *baseLine `json:"base,omitempty"`
-	Step   *stepLine `json:"step,omitempty"`
+	Header *header         `json:"header,omitempty"`
+	Base   *baseLine       `json:"base,omitempty"`
+	Step   *stepLine       `json:"step,omitempty"`
+	Note   json.RawMessage `json:"note,omitempty"` // of a log
 }
 
 // WriteJournal writes what [Open] continues from: the matrices as they were before all edits, and every step with its deltas. model is the
@@ -114,7 +116,7 @@ func (e *Editing) WriteJournal(w io.Writer, model string) error {
 		_, err = fmt.Fprintf(out, "%s %s\n", probe.Hash(text), text)
 		return err
 	}
-	errs := []error{put(journalLine{Header: &header{journalFormat, journalVersion, model}})}
+	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: model}})}
 	for _, name := range e.order {
 		wt := e.weights[name]
 		errs = append(errs, put(journalLine{Base: &baseLine{name, wt.dtype.String(), wt.base}}))
@@ -275,17 +277,8 @@ func Open(m *lm.Model, j *Journal, strict bool, o Options) (*Editing, error) {
 			return nil, err
 		}
 	}
-	for i := range j.Steps {
-		s := j.Steps[i]
-		for _, d := range s.Deltas {
-			if _, ok := e.weights[d.Linear]; !ok {
-				return nil, fmt.Errorf("%w: step %d changes %.200q, of which it has no base", ErrJournal, i+1, d.Linear)
-			}
-		}
-		if err := e.replay(&s); err != nil {
-			return nil, err
-		}
-		e.steps = append(e.steps, s)
+	if err := e.play(j, 0); err != nil {
+		return nil, err
 	}
 	return e, nil
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -32,6 +31,7 @@ type Options struct {
 	Cache       string
 	Texts       int
 	Overwrite   bool
+	Resume      bool
 }
 
 // errTokenizer refuses a model that cannot be asked in words.
@@ -63,6 +63,7 @@ type run struct {
 	hp      edit.HParams
 	e       *edit.Editing
 	origin  string // fingerprint of the model before the first edit
+	log     *edit.Log
 	r       *Result
 }
 
@@ -81,6 +82,9 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if err := checkpoint.Vacant(o.Out, allow); err != nil {
 		return nil, err
 	}
+	if err := o.unfinished(); err != nil {
+		return nil, err
+	}
 	r := &run{Job: j, o: o, r: &Result{Method: o.Method, Edits: o.Edits, Out: o.Out}}
 	var err error
 	if r.set, err = edit.Read(o.Edits); err != nil {
@@ -95,9 +99,15 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	defer r.e.Close()
 	if err := r.work(); err != nil {
+		if r.log != nil {
+			err = errors.Join(err, r.log.Close())
+		}
 		return nil, err
 	}
 	if err := r.save(); err != nil {
+		return nil, err
+	}
+	if err := r.log.Remove(); err != nil {
 		return nil, err
 	}
 	r.print()
@@ -265,42 +275,6 @@ func (r *run) work() error {
 }
 
 func (r *run) judge() (*edit.Judgement, error) { return r.e.Judge(r.Ctx, r.x, r.records) }
-
-// apply writes the edits, batch by batch. An optimisation that diverges leaves its edit out.
-func (r *run) apply() error {
-	size := r.o.Batch
-	if size == 0 && edit.Batches(r.o.Method) {
-		size = len(r.records)
-	}
-	size = max(size, 1)
-	r.r.Batch = size
-	bar := r.Progress("editing", int64(len(r.records)))
-	defer bar.End()
-	start := time.Now()
-	for lo := 0; lo < len(r.records); lo += size {
-		hi := min(lo+size, len(r.records))
-		var names []string
-		for i := range r.records[lo:hi] {
-			rec := &r.records[lo+i]
-			names = append(names, rec.ID+": "+rec.Full()+" "+strings.TrimSpace(rec.New))
-		}
-		step, err := r.e.Apply(r.Ctx, r.encoded[lo:hi], names)
-		switch {
-		case errors.Is(err, edit.ErrDiverged):
-			for i := lo; i < hi; i++ {
-				r.r.Failed = append(r.r.Failed, Failure{i, err.Error()})
-			}
-			r.Note("records %d to %d: %v; left out", lo, hi-1, err)
-		case err != nil:
-			return fmt.Errorf("records %d to %d: %w", lo, hi-1, err)
-		default:
-			r.r.step(lo, hi, step)
-		}
-		bar.Set(int64(hi))
-	}
-	r.r.SecondsPerEdit = time.Since(start).Seconds() / float64(len(r.records))
-	return nil
-}
 
 // save writes the checkpoint and its journal.
 func (r *run) save() error {

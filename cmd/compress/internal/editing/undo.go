@@ -23,31 +23,45 @@ type Undone struct {
 	Tensors []string `json:"tensors"` // that were restored
 }
 
-// Undo brings an edited checkpoint back to the state after its first steps.
-func Undo(j *shell.Job, dir string, to int) (any, error) {
+// journalOf reads the journal of an output of the verb.
+func journalOf(dir string) (*edit.Journal, error) {
 	journal, err := readJournal(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: no %s: this is no output of compress edit", dir, edit.JournalName)
 	}
+	return journal, err
+}
+
+// reopen opens an edited checkpoint with its journal.
+func reopen(j *shell.Job, dir string, journal *edit.Journal, strict bool) (*lm.Model, *edit.Editing, error) {
+	m, err := j.Load(dir, lm.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	hp, err := edit.Defaults("ft", m.Config())
+	if err == nil {
+		var e *edit.Editing
+		if e, err = edit.Open(m, journal, strict, edit.Options{Method: "ft", HParams: &hp}); err == nil {
+			return m, e, nil
+		}
+	}
+	return nil, nil, errors.Join(err, m.Close())
+}
+
+// Undo brings an edited checkpoint back to the state after its first steps.
+func Undo(j *shell.Job, dir string, to int) (any, error) {
+	journal, err := journalOf(dir)
 	if err != nil {
 		return nil, err
 	}
 	if to < 0 || to > len(journal.Steps) {
 		return nil, shell.Usagef("--to %d: %s has %d steps", to, edit.JournalName, len(journal.Steps))
 	}
-	m, err := j.Load(dir, lm.Options{})
+	m, e, err := reopen(j, dir, journal, false)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	hp, err := edit.Defaults("ft", m.Config())
-	if err != nil {
-		return nil, err
-	}
-	e, err := edit.Open(m, journal, false, edit.Options{Method: "ft", HParams: &hp})
-	if err != nil {
-		return nil, err
-	}
 	defer e.Close()
 	r := &Undone{Dir: dir, From: len(journal.Steps), To: to}
 	for _, s := range journal.Steps[to:] {
