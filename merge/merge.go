@@ -3,8 +3,6 @@ package merge
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcompress/compress/merge/internal/identity"
+	"github.com/modelcompress/compress/merge/internal/meter"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -59,24 +59,46 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 	return report, os.RemoveAll(parts)
 }
 
-// Check resolves a recipe without writing anything: what would be read and written, and what is to be warned of. The results
-// of other documents of the recipe are not there yet, so only recipes of one document can be checked whole.
-func Check(r Recipe, o Options) (*Summary, error) {
+// Check resolves a recipe without writing an output: what would be read and written, and what is to be warned of. Of several
+// documents it gives the last one's summary, with those before it, whose results it plans with as if they were there.
+func Check(r Recipe, o Options) (s *Summary, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if len(r.docs) != 1 {
-		return nil, fmt.Errorf("recipe with %d documents: %w", len(r.docs), ErrOption)
-	}
-	if r.docs[0].Mediate != nil {
+	if len(r.docs) == 1 && r.docs[0].Mediate != nil {
 		return checkMediation(r, o)
 	}
-	w, err := prepare(r, r.docs[0], nil, o)
+	dir, err := os.MkdirTemp("", "merge-plan-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	named, before := map[string]string{}, []*Summary(nil)
+	for i, doc := range r.docs {
+		named[doc.Name] = filepath.Join(dir, fmt.Sprint(i))
+		if s, err = plan(r, doc, named, o); err != nil {
+			return nil, err
+		}
+		s.Document, s.Before = doc.Name, before
+		before = append(before[:i:i], s)
+	}
+	return s, nil
+}
+
+// plan is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
+func plan(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
+	if doc.Mediate != nil {
+		return nil, fmt.Errorf("%s: mediate among several documents cannot be planned, only merged: %w", r.path, ErrOption)
+	}
+	w, err := prepare(r, doc, named, o)
 	defer w.close()
 	if err != nil {
 		return nil, err
 	}
 	groups, err := w.groups(func(string) bool { return false })
+	if err == nil && doc.Name != "" {
+		err = w.outline(named[doc.Name])
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -194,54 +216,18 @@ func (w *work) show(done *atomic.Int64, total int64, wake chan struct{}) (stop f
 	if len(w.recipe.docs) > 1 {
 		name = w.doc.Name
 	}
-	end, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-wake:
-				w.o.Progress(Progress{name, done.Load(), total})
-			case <-end:
-				w.o.Progress(Progress{name, done.Load(), total})
-				return
-			}
-		}
-	}()
-	return func() { close(end); <-ended }
+	return meter.Follow(wake, func() { w.o.Progress(Progress{name, done.Load(), total}) })
 }
 
 // job identifies a merge: the recipe, the choices that change the output, and the inputs by path, size and time.
 func (w *work) job() (string, error) {
-	h := sha256.New()
-	type file struct {
-		Path string
-		Size int64
-		Time int64
-	}
-	var files []file
-	add := func(path string) error {
-		st, err := os.Stat(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		abs, err := filepath.Abs(path)
-		files = append(files, file{abs, st.Size(), st.ModTime().UnixNano()})
-		return err
-	}
+	var files []string
 	for _, in := range w.inputs {
-		for _, path := range append(w.models[in.Ref].Files(), filepath.Join(in.Dir, "config.json"), filepath.Join(in.Dir, "tokenizer.json")) {
-			if err := add(path); err != nil {
-				return "", err
-			}
-		}
+		files = append(append(files, w.models[in.Ref].Files()...), filepath.Join(in.Dir, "config.json"), filepath.Join(in.Dir, "tokenizer.json"))
 	}
 	o := w.o
 	o.Workers, o.Memory = 0, 0
-	err := json.NewEncoder(h).Encode(map[string]any{
-		"format": 1, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o, "files": files,
-	})
-	return hex.EncodeToString(h.Sum(nil)), err
+	return identity.Of(map[string]any{
+		"format": 2, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o,
+	}, files)
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -172,6 +174,52 @@ func TestKilled(t *testing.T) {
 	}
 	sameFolder(t, out, whole)
 	leftovers(t, dir, "out", "whole")
+}
+
+// TestDiskEndsMidway: where the disk takes no more after 60 %, the error is that of the system, nothing is under the final name,
+// and a resume continues to the same bytes.
+func TestDiskEndsMidway(t *testing.T) {
+	text := "merge_method: linear\nmodels: [{model: a, parameters: {weight: 1}}, {model: b, parameters: {weight: 1}}]\n"
+	if dir := os.Getenv("MERGE_TEST_DISK"); dir != "" {
+		r, err := Parse(filepath.Join(dir, "recipe.yaml"), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited := false
+		_, err = Models(t.Context(), r, filepath.Join(dir, "out"), Options{Workers: 1, journalEvery: 1, Progress: func(p Progress) {
+			if !limited {
+				limited = true
+				limit := unix.Rlimit{Cur: uint64(p.Total) * 6 / 10, Max: unix.RLIM_INFINITY}
+				if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+					t.Error(err)
+				}
+			}
+		}})
+		if !errors.Is(err, unix.EFBIG) {
+			t.Fatalf("the disk was to end: %v", err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		bigModel(t, filepath.Join(dir, name), 2, 512, 8192)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestDiskEndsMidway$")
+	cmd.Env = append(os.Environ(), "MERGE_TEST_DISK="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	leftovers(t, dir, ".out.merging", "a", "b")
+	r, err := Parse(filepath.Join(dir, "recipe.yaml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"out": {Resume: true}, "whole": {}} {
+		if _, err := Models(t.Context(), r, filepath.Join(dir, name), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sameFolder(t, filepath.Join(dir, "out"), filepath.Join(dir, "whole"))
 }
 
 // TestCancelled: an interrupt keeps what is done, another recipe does not take it up, and a resume continues.

@@ -2,18 +2,17 @@ package merge
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/card"
+	"github.com/modelcompress/compress/merge/internal/hub"
+	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/moe"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -60,6 +59,7 @@ func (m Mixture) NeedsDevice() bool { return m.config.NeedsStates() }
 type MixtureOptions struct {
 	Device   kernels.Device `json:"-"`                   // runs the base for gates of hidden states; nil if none are needed
 	Workers  int            `json:"workers,omitempty"`   // goroutines that write; 0: GOMAXPROCS. The output does not depend on it
+	Memory   int64          `json:"memory,omitempty"`    // bytes of anonymous memory for buffers; 0: DefaultMemory. It does not depend on that either
 	Seed     uint64         `json:"seed"`                // of random gates and of noise
 	DType    string         `json:"dtype,omitempty"`     // of the output; "": as the recipe says, or else the base's
 	MaxShard int64          `json:"max_shard,omitempty"` // bytes per file; 0: no bound
@@ -105,8 +105,8 @@ func (r Mixture) open(o MixtureOptions) (*moe.Mixture, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: recipe.HubCache()}
-	m, err := moe.Open(r.config, places, moe.Options{Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, DType: dtype, AllowSame: o.AllowSame})
+	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: hub.Cache()}
+	m, err := moe.Open(r.config, places, moe.Options{Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype, AllowSame: o.AllowSame})
 	return m, faulty(err)
 }
 
@@ -154,7 +154,7 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 
 // validate checks the options and gives the output's type.
 func (o MixtureOptions) validate() (safetensors.DType, error) {
-	common := Options{Workers: o.Workers, MaxShard: o.MaxShard, DType: o.DType}
+	common := Options{Workers: o.Workers, Memory: o.Memory, MaxShard: o.MaxShard, DType: o.DType}
 	errs := []error{common.Validate()}
 	if o.Layout != "" && o.Layout != moe.Split && o.Layout != moe.Fused {
 		errs = append(errs, fmt.Errorf("layout %.50q: want split or fused: %w", o.Layout, ErrOption))
@@ -183,18 +183,22 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 		return err
 	}
 	return out.Finish(func(dir string) error {
+		what := [2]string{
+			fmt.Sprintf("A mixture of %d experts (%s, gates: %s)", report.Experts, report.Kind, report.Gate),
+			fmt.Sprintf("%d tensors, %d parameters; seed %d.", report.Tensors, report.Parameters, report.Options.Seed),
+		}
 		manifest, err := json.MarshalIndent(report, "", "  ")
 		if err != nil {
 			return err
 		}
-		return errors.Join(m.WriteSide(dir), output.WriteFile(filepath.Join(dir, "README.md"), mixtureCard(report)),
+		return errors.Join(m.WriteSide(dir), output.WriteFile(filepath.Join(dir, "README.md"), card.Mixture(report.Models, what, report.Recipe)),
 			output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n')))
 	})
 }
 
 // newMixtureReport says what is going to be written.
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
-	o.Workers = 0
+	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
 		Version: output.Version(), Job: job, Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
@@ -214,43 +218,6 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job strin
 
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
-	type file struct {
-		Path       string
-		Size, Time int64
-	}
-	var files []file
-	for _, path := range m.Files() {
-		st, err := os.Stat(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			return "", err
-		}
-		files = append(files, file{abs, st.Size(), st.ModTime().UnixNano()})
-	}
-	o.Workers = 0
-	h := sha256.New()
-	err := json.NewEncoder(h).Encode(map[string]any{
-		"format": 1, "version": output.Version(), "mixture": string(c.Text), "options": o, "files": files,
-	})
-	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// mixtureCard is the output's README.md.
-func mixtureCard(r *MixtureReport) []byte {
-	text := "---\nbase_model:\n"
-	for _, m := range r.Models {
-		text += "- " + card.Quoted(m) + "\n"
-	}
-	text += "library_name: transformers\ntags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n"
-	text += fmt.Sprintf("A mixture of %d experts (%s, gates: %s), made with compress of:\n\n", r.Experts, r.Kind, r.Gate)
-	for _, m := range r.Models {
-		text += "* `" + m + "`\n"
-	}
-	return []byte(text + fmt.Sprintf("\n%d tensors, %d parameters; seed %d.\n\nRecipe:\n\n```yaml\n%s\n```\n", r.Tensors, r.Parameters, r.Options.Seed, r.Recipe))
+	o.Workers, o.Memory = 0, 0
+	return identity.Of(map[string]any{"format": 2, "version": output.Version(), "mixture": string(c.Text), "options": o}, m.Files())
 }

@@ -3,11 +3,12 @@ package merge
 import (
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -21,6 +22,8 @@ type Recipe struct {
 	path string
 	text []byte
 	docs []*recipe.Document
+
+	folders map[string]string // of models that lie elsewhere than their paths say
 }
 
 // Read reads a recipe file. The error lists every fault of the file with line and column.
@@ -34,13 +37,8 @@ func Read(path string) (Recipe, error) {
 
 // readText reads a recipe file of any kind.
 func readText(path string) ([]byte, error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, recipeLimit+1))
-	if err == nil && len(text) > recipeLimit {
+	text, err := regular.ReadFile(path, recipeLimit)
+	if errors.Is(err, regular.ErrTooLarge) {
 		err = fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
 	}
 	return text, err
@@ -104,9 +102,14 @@ func Excerpts(err error) string {
 // Text is the recipe as it was written.
 func (r Recipe) Text() []byte { return r.text }
 
-// places says where a document's models may lie.
+// places says where a document's models may lie. The results of other documents hide folders of the same name.
 func (r Recipe) places(named map[string]string) recipe.Places {
-	return recipe.Places{Recipe: filepath.Dir(r.path), Named: named, Cache: recipe.HubCache()}
+	all := maps.Clone(r.folders)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, named)
+	return recipe.Places{Recipe: filepath.Dir(r.path), Named: all, Cache: hub.Cache()}
 }
 
 // Method is a merge method for lists and help.

@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 
+	"github.com/modelcompress/compress/merge/internal/card"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -47,8 +46,10 @@ type Source struct {
 // Summary is what a merge would do.
 type Summary struct {
 	recipe.Summary
-	Memory int64     `json:"memory_bytes"` // that buffers and statistics take at most
-	Plan   []Planned `json:"plan"`
+	Document string     `json:"document,omitempty"` // of a recipe with several
+	Memory   int64      `json:"memory_bytes"`       // that buffers and statistics take at most
+	Plan     []Planned  `json:"plan"`
+	Before   []*Summary `json:"before,omitempty"` // the documents that are merged before this one
 }
 
 // Planned is one tensor of a plan.
@@ -63,25 +64,15 @@ type Planned struct {
 
 // planned describes a tensor of a plan.
 func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
-	out := Planned{Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy, Shared: settings(t.Params)}
+	out := Planned{Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy, Shared: card.Settings(t.Params)}
 	for _, s := range t.Sources {
 		text := p.Models[s.Model].String() + ": " + s.Info.Name
-		if v := settings(s.Params); v != "" {
+		if v := card.Settings(s.Params); v != "" {
 			text += " " + v
 		}
 		out.Sources = append(out.Sources, text)
 	}
 	return out
-}
-
-// settings writes parameters in the order of their names.
-func settings(v recipe.Values) string {
-	var list []string
-	for name, value := range v {
-		list = append(list, fmt.Sprintf("%s=%s", name, value))
-	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
 }
 
 // report is what is known before the work.

@@ -3,13 +3,16 @@ package merge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/corpus"
 )
 
 // openText leaves the weight of one expert open.
@@ -22,9 +25,76 @@ models:
 // searchOptions measure on a few tokens.
 func searchOptions(dev *cpu.Device) SearchOptions {
 	ids := [][]int32{{0, 65, 12, 300, 41, 7, 9, 88}, {0, 5, 17, 99, 300, 7, 612, 3}}
-	return SearchOptions{
-		Device: dev, Generations: 2, Seed: 3,
-		Texts: []SearchText{{Name: "ids", Hash: "x", Weight: 2, Cut: func(*lm.Model) (corpus.Windows, error) { return corpus.New(ids, "ids"), nil }}},
+	loss := func(ctx context.Context, m *lm.Model) (float64, error) {
+		r, err := m.Forward(ctx, ids, lm.ForwardOptions{})
+		if err != nil {
+			return 0, err
+		}
+		return r.Loss, nil
+	}
+	return SearchOptions{Device: dev, Generations: 2, Seed: 3, Aims: []SearchAim{{Name: "ids", Hash: "x", Weight: 2, Loss: loss}}}
+}
+
+// TestSearchInMemoryIsThatOnDisk: to the bytes of the journal, with models that lose tensors, change their types, or have more
+// layers, and for a recipe that has to be merged on the disk.
+func TestSearchInMemoryIsThatOnDisk(t *testing.T) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	recipe := filepath.Join(nanoFolder, "recipe.yaml")
+	for name, text := range map[string]string{
+		"plain": openText,
+		"half":  openText + "dtype: float32\nout_dtype: float16\n",
+		"wide":  openText + "dtype: float64\n",
+		"deep": "merge_method: passthrough\nslices:\n- sources: [{model: base, layer_range: [0, 2]}]\n" +
+			"- sources: [{model: tales, layer_range: [1, 2], parameters: {scale: {search: [0, 2]}}}]\n",
+		"several": "name: first\nmerge_method: linear\nmodels:\n- {model: base, parameters: {weight: {search: [0.1, 1]}}}\n- {model: tales, parameters: {weight: 1}}\n" +
+			"---\nmerge_method: linear\nmodels:\n- {model: first, parameters: {weight: 1}}\n- {model: sums, parameters: {weight: {search: [0, 1]}}}\n",
+	} {
+		dir := t.TempDir()
+		for _, disk := range []bool{false, true} {
+			o := searchOptions(dev)
+			o.Generations, o.OnDisk = 1, disk
+			if _, err := Search(context.Background(), recipe, []byte(text), filepath.Join(dir, fmt.Sprint(disk)), o); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		sameFolders(t, filepath.Join(dir, "false"), filepath.Join(dir, "true"))
+	}
+}
+
+// TestJudgeHoldsOneModel: in memory, the disk gets the outline of a candidate once, whose weights take no space there.
+func TestJudgeHoldsOneModel(t *testing.T) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	scratch := filepath.Join(t.TempDir(), "scratch")
+	o := searchOptions(dev)
+	judge, err := NewJudge(filepath.Join(nanoFolder, "recipe.yaml"), scratch, JudgeOptions{Device: dev, Aims: o.Aims})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var times []time.Time
+	for _, weight := range []string{"0.5", "1"} {
+		text := strings.Replace(openText, "{search: [-1, 2], start: 0}", weight, 1)
+		if r, err := judge.Rate(context.Background(), []byte(text)); err != nil || r.Failed != "" || !(r.Score > 0) {
+			t.Fatalf("%+v %v", r, err)
+		}
+		st, err := os.Stat(filepath.Join(scratch, "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if on, ok := st.Sys().(*syscall.Stat_t); ok && on.Blocks*512 > st.Size()/2 {
+			t.Errorf("%d bytes on the disk, of %d", on.Blocks*512, st.Size())
+		}
+		times = append(times, st.ModTime())
+	}
+	if !times[0].Equal(times[1]) {
+		t.Error("the second candidate was written again")
+	}
+	if err := judge.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(scratch); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -95,8 +165,8 @@ func TestSearchRefuses(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]func(*SearchOptions){
-		"device": func(o *SearchOptions) { o.Device = nil }, "texts": func(o *SearchOptions) { o.Texts = nil },
-		"weight": func(o *SearchOptions) { o.Texts[0].Weight = 0 }, "sigma": func(o *SearchOptions) { o.Sigma = 2 },
+		"device": func(o *SearchOptions) { o.Device = nil }, "aims": func(o *SearchOptions) { o.Aims = nil },
+		"weight": func(o *SearchOptions) { o.Aims[0].Weight = 0 }, "sigma": func(o *SearchOptions) { o.Sigma = 2 },
 		"population": func(o *SearchOptions) { o.Population = 1 }, "memory": func(o *SearchOptions) { o.Merge.Memory = -1 },
 	} {
 		o := searchOptions(dev)

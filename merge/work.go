@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -71,19 +72,13 @@ func (w *work) resolve(named map[string]string) error {
 
 // open opens every model that the document mentions.
 func (w *work) open(named map[string]string) error {
-	places := w.recipe.places(named)
+	folders, err := w.doc.Folders(w.recipe.places(named))
+	if err != nil {
+		return err
+	}
 	for _, ref := range w.doc.References() {
-		dir, err := recipe.Locate(ref.Model, places)
-		if err != nil {
-			return err
-		}
-		adapter := ""
-		if ref.Adapter.Path != "" {
-			if adapter, err = recipe.Locate(ref.Adapter, places); err != nil {
-				return err
-			}
-		}
-		m, err := input.Open(ref.String(), dir, adapter)
+		dir := folders[ref.Model]
+		m, err := input.Open(ref.String(), dir, folders[ref.Adapter])
 		if err != nil {
 			return err
 		}
@@ -100,16 +95,7 @@ func (w *work) open(named map[string]string) error {
 // sideLimit bounds small files that are read whole.
 const sideLimit = 64 << 20
 
-func readFile(path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > sideLimit {
-		return nil, fmt.Errorf("%s: not a plain file of at most %d bytes", path, sideLimit)
-	}
-	return os.ReadFile(path)
-}
+func readFile(path string) ([]byte, error) { return regular.ReadFile(path, sideLimit) }
 
 // close closes everything that is open.
 func (w *work) close() error {

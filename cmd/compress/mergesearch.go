@@ -3,31 +3,45 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/merging"
+	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
 func mergeSearchCmd(a *shell.App) *cobra.Command {
-	var o merging.SearchOptions
+	var o mergesearch.Options
 	cmd := a.Verb(shell.Verb{
-		Use: "search RECIPE.yaml --data FILE --out DIR", Short: "Find the open numbers of a recipe",
-		Long: "Finds the numbers that a recipe leaves open, written {search: [low, high]}, by an evolution strategy (CMA-ES) that merges " +
-			"every candidate and measures its loss on held-out texts; several --data are weighted as FILE=WEIGHT. The folder gets " +
-			"best.yaml, the recipe with the best numbers, and a journal from which an interrupted search continues with --resume.",
-		Example: "compress merge search recipe.yaml --data held-out.txt --out found",
+		Use: "search RECIPE.yaml --out DIR", Short: "Find the open numbers of a recipe",
+		Long: "Finds the numbers that a recipe leaves open, written {search: [low, high]}, by an evolution strategy (CMA-ES; draws outside of the bounds are " +
+			"mirrored back). The loss of a candidate is the mean, by weight, of the nats per token on each --data and of each --tasks: 1 less the metric where " +
+			"more is better, the metric where less is. Candidates are merged in memory, one over the other; where not even one fits into --in-memory, or " +
+			"a recipe of several documents or mediate needs it, each is written below --out, measured and removed. Measurements go through a " +
+			"queue: workers of other machines join with compress worker at --listen or at a NATS --cluster, and change nothing of the " +
+			"result. The folder gets best.yaml, the recipe with the best numbers, and a journal from which an interrupted search continues with --resume.",
+		Example: "compress merge search recipe.yaml --data held-out.txt --tasks lab_base.yaml=2 --out found",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return merging.Search(j, args[0], o) },
+		Run: func(j *shell.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Data, "data", nil, "held-out text, JSONL or token ids, with =WEIGHT if it should count more or less than 1; several times for several")
+	f.StringArrayVar(&o.Tasks, "tasks", nil, "task, group, file or folder of task files, as for eval, with =WEIGHT; several times for several")
+	f.StringArrayVar(&o.TaskData, "task-data", nil, "folder with data of --tasks")
+	f.StringVar(&o.Metric, "metric", "", "metric of --tasks; empty is acc, exact_match or bits_per_byte, whichever a task has, else its first")
+	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt of --tasks; -1: as the task says")
+	f.IntVar(&o.TaskLimit, "task-limit", 0, "documents of each task; 0 is all")
 	f.StringVar(&o.Out, "out", "", "folder to write")
 	f.IntVar(&o.Generations, "generations", 20, "generations after the starting point")
 	f.IntVar(&o.Population, "population", 0, "candidates of a generation; 0 is 4 + 3·ln(number of open numbers)")
 	f.Float64Var(&o.Sigma, "sigma", 0.25, "spread at the start, as a share of each range")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; 0 is 2048, or the model's positions if they are fewer")
 	f.IntVar(&o.Limit, "limit", 0, "use the first windows of each text only; 0 is all")
-	f.StringVar(&o.Memory, "memory", "1GiB", "memory of a merge for buffers and statistics; the merged model comes on top")
+	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics of all merges under way; candidates come on top")
+	f.StringVar(&o.InMemory, "in-memory", "", "memory for candidates, one for each worker that fits; 0 merges them on the disk; empty is half of what is free")
+	f.IntVar(&o.Workers, "workers", 0, "measurements at the same time in this process; 0 is one for each thread, -1 leaves all to other workers")
+	f.StringVar(&o.Cluster, "cluster", "", "nats:// address of a cluster to queue the work in, instead of in this process")
+	f.StringVar(&o.Listen, "listen", "", "host:port at which workers can join; without it no port is opened")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted search")
-	shell.Require(cmd, "data", "out")
+	shell.Require(cmd, "out")
+	shell.Inputs(cmd, "data", "tasks", "task-data")
+	shell.MayBeEmpty(cmd, "metric", "in-memory")
 	return cmd
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
+	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
 	"github.com/modelcompress/compress/cmd/compress/internal/searching"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
 func workerCmd(a *shell.App) *cobra.Command {
-	var o searching.WorkerOptions
+	var o crew.WorkerOptions
 	cmd := a.Verb(shell.Verb{
 		Use: "worker --cluster URL", Short: "Do measurements for searches that run elsewhere",
 		Long: "Takes work from a NATS cluster, or from a search that was started with --listen, until it is interrupted. It has to be the same program on the same " +
@@ -16,7 +18,9 @@ func workerCmd(a *shell.App) *cobra.Command {
 			"goes to another one, and the result of the search stays the same.",
 		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
 		Args:    cobra.NoArgs,
-		Run:     func(j *shell.Job, _ []string) (any, error) { return searching.Work(j, o) },
+		Run: func(j *shell.Job, _ []string) (any, error) {
+			return crew.Work(j, o, map[string]crew.Opener{searching.Kind: searching.Serve, mergesearch.Kind: mergesearch.Serve})
+		},
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Cluster, "cluster", "", "address of the cluster: nats://host:port")

@@ -90,3 +90,28 @@ func Quoted(s string) string {
 	}
 	return string(text)
 }
+
+// Mixture gives the README.md of a mixture of experts. what is its opening, which the models follow, and its numbers.
+func Mixture(models []string, what [2]string, text string) []byte {
+	var b strings.Builder
+	b.WriteString("---\nbase_model:\n")
+	for _, m := range models {
+		fmt.Fprintf(&b, "- %s\n", Quoted(m))
+	}
+	fmt.Fprintf(&b, "library_name: transformers\ntags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n%s, made with compress of:\n\n", what[0])
+	for _, m := range models {
+		fmt.Fprintf(&b, "* `%s`\n", m)
+	}
+	fmt.Fprintf(&b, "\n%s\n\nRecipe:\n\n```yaml\n%s\n```\n", what[1], text)
+	return []byte(b.String())
+}
+
+// Settings writes parameters in the order of their names.
+func Settings(v recipe.Values) string {
+	var list []string
+	for name, value := range v {
+		list = append(list, fmt.Sprintf("%s=%s", name, value))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}

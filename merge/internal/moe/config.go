@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -75,7 +76,11 @@ func (c *Config) decode(r *strict.Reader, n *strict.Node) {
 	if v := o.Get("architecture"); v != nil {
 		c.Architecture = strings.ToLower(r.Text(v, "architecture"))
 		if !slices.ContainsFunc(families, func(f family) bool { return strings.HasPrefix(f.name, c.Architecture) }) {
-			r.Add(v.Place, strict.ErrValue, "architecture must be one of mixtral, qwen, qwen3, not %q", c.Architecture)
+			why := fmt.Sprintf(", not %q", c.Architecture)
+			if c.Architecture == "deepseek" {
+				why = ": mixtures of deepseek's first kind only run with Python code of their own"
+			}
+			r.Add(v.Place, strict.ErrValue, "architecture must be one of mixtral, qwen, qwen3%s", why)
 		}
 	}
 	if v := o.Need("experts"); v != nil {

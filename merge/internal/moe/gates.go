@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -216,34 +215,55 @@ func (m *Mixture) states(ctx context.Context, model *lm.Model, ids [][]int32) ([
 // through runs prompts through the model and gives, for each layer, the sum of what enters it over the last tokens, or
 // over all tokens each divided by the length of the longest prompt, divided by the number of prompts.
 func (m *Mixture) through(ctx context.Context, model *lm.Model, ids [][]int32, last bool) ([][]float64, error) {
-	h, err := model.Embed(ids)
+	parts, err := m.batches(ids)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Free()
+	share := 1 / float64(len(ids))
+	if !last {
+		longest := 0
+		for _, p := range ids {
+			longest = max(longest, len(p))
+		}
+		share /= float64(longest)
+	}
 	out := make([][]float64, m.base.Layers)
 	for l := range out {
-		if out[l], err = gather(model.Device(), h, last); err != nil {
-			return nil, err
-		}
-		if l == len(out)-1 {
-			break
-		}
-		if err := model.RunBlock(ctx, l, h, nil); err != nil {
+		out[l] = make([]float64, m.base.Hidden)
+	}
+	for _, part := range parts {
+		if err := add(ctx, out, model, part, share, last); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// gather sums rows of the hidden state; see through.
-func gather(dev kernels.Device, h *lm.Hidden, last bool) ([]float64, error) {
-	sum := make([]float64, h.X.Cols)
-	data := make([]byte, 4*h.X.Cols)
-	first, share := 0, 1/float64(len(h.Lens))
-	if !last {
-		share /= float64(slices.Max(h.Lens))
+// add adds the states of prompts, times a share, to the sums of all layers.
+func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, share float64, last bool) error {
+	h, err := model.Embed(ids)
+	if err != nil {
+		return err
 	}
+	defer h.Free()
+	for l := range sums {
+		if err := gather(sums[l], model.Device(), h, share, last); err != nil {
+			return err
+		}
+		if l == len(sums)-1 {
+			break
+		}
+		if err := model.RunBlock(ctx, l, h, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gather adds rows of the hidden state to a sum; see through.
+func gather(sum []float64, dev kernels.Device, h *lm.Hidden, share float64, last bool) error {
+	data := make([]byte, 4*h.X.Cols)
+	first := 0
 	for _, n := range h.Lens {
 		from := first
 		if last {
@@ -251,7 +271,7 @@ func gather(dev kernels.Device, h *lm.Hidden, last bool) ([]float64, error) {
 		}
 		for i := from; i < first+n; i++ {
 			if err := dev.Download(data, h.X.Buf, h.X.Off+i*h.X.Stride); err != nil {
-				return nil, err
+				return err
 			}
 			for j := range sum {
 				sum[j] += share * float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*j:])))
@@ -259,7 +279,7 @@ func gather(dev kernels.Device, h *lm.Hidden, last bool) ([]float64, error) {
 		}
 		first += n
 	}
-	return sum, nil
+	return nil
 }
 
 // addPadding adds the positions that shorter prompts are filled up with, which the original program averages too. They

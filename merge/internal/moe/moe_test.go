@@ -17,7 +17,9 @@ import (
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -339,6 +341,34 @@ func TestOutputDoesNotDependOnWorkers(t *testing.T) {
 	}
 }
 
+// TestGatesDoNotDependOnMemory: prompts that go through the base one by one give the gates of prompts that go together; one that
+// is too long is refused.
+func TestGatesDoNotDependOnMemory(t *testing.T) {
+	for _, mode := range []string{"hidden", "hidden_avg"} {
+		text := strings.Replace(nanoRecipe, "gate_mode: hidden", "gate_mode: "+mode, 1)
+		m, all := build(t, text, nano, Options{})
+		need := m.blockBytes() + m.tokenBytes()*24 + 1<<17
+		small, one := build(t, text, nano, Options{Memory: need})
+		if small.tokens >= 64 {
+			t.Errorf("%d tokens at a time", small.tokens)
+		}
+		for name, data := range all.data {
+			if !slices.Equal(data, one.data[name]) {
+				t.Errorf("%s: %s differs", mode, name)
+			}
+		}
+	}
+	m := Mixture{tokens: 2}
+	parts, err := m.batches([][]int32{{1}, {2}, {3, 4}, {5}})
+	if err != nil || fmt.Sprint(parts) != "[[[1] [2]] [[3 4]] [[5]]]" {
+		t.Errorf("%v %v", parts, err)
+	}
+	m.base = &arch.Config{}
+	if _, err := m.batches([][]int32{{1, 2, 3}}); !errors.Is(err, stream.ErrMemory) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"several": {"base_modle: base\nexperts: [{source_model: a, positive_prompts: x}]\ngate_mode: hiden\narchitecture: deepseek\n", `recipe.yaml:1:1: a recipe for a mixture needs the key "base_model"
@@ -347,7 +377,7 @@ recipe.yaml:2:10: 1 experts, where every token visits 2 (experts_per_token)
 recipe.yaml:2:12: an expert needs positive_prompts, from which gate_mode hiden makes its gate
 recipe.yaml:2:47: prompts must be a list, not "x"
 recipe.yaml:3:12: gate_mode must be one of hidden, hidden_last, hidden_avg, cheap_embed, random, uniform_random, not "hiden"
-recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3, not "deepseek"`},
+recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3: mixtures of deepseek's first kind only run with Python code of their own`},
 		"alike": {
 			"base_model: base\nexperts: [{source_model: sums, positive_prompts: [a]}, {source_model: news, positive_prompts: [a]}]\n",
 			"recipe.yaml:2:10: all experts have the same prompts: no router could tell them apart",

@@ -35,6 +35,7 @@ type Options struct {
 	Layout    string            // Split (the default) or Fused
 	Seed      uint64            // of random gates and noise
 	Workers   int               // goroutines; 0: GOMAXPROCS. The output does not depend on it
+	Memory    int64             // bytes of anonymous memory for buffers, gates and activations; 0: 1 GiB. Nor on that
 	DType     safetensors.DType // 0: as the recipe says
 	AllowSame bool              // all experts may be the same model, for training afterwards
 }
@@ -56,6 +57,10 @@ type Mixture struct {
 	tensors []tensor
 	gates   [][]float32 // by layer: a row per expert
 	shared  [][]float32 // by layer: the shared expert's row
+
+	workers int   // goroutines
+	chunk   int64 // elements that each holds at a time
+	tokens  int   // of prompts that go through the base together
 }
 
 // tensor is a tensor of the output: its pieces one after another.
@@ -113,7 +118,10 @@ func (m *Mixture) open(places recipe.Places) error {
 		return err
 	}
 	m.warnings()
-	return m.plan()
+	if err := m.plan(); err != nil {
+		return err
+	}
+	return m.divide()
 }
 
 // Close closes the models.

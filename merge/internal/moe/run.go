@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sync/errgroup"
 
@@ -28,15 +27,8 @@ type Sink interface {
 	Written(name string) error
 }
 
-// chunk is the number of elements that a worker holds at a time.
-const chunk = 1 << 18
-
 // Run writes the tensors; progress, which may be nil, gets the bytes of each part.
 func (m *Mixture) Run(ctx context.Context, out Sink, progress func(bytes int64)) error {
-	workers := m.options.Workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
 	g, within := errgroup.WithContext(ctx)
 	next := make(chan *tensor)
 	g.Go(func() error {
@@ -53,9 +45,9 @@ func (m *Mixture) Run(ctx context.Context, out Sink, progress func(bytes int64))
 		}
 		return nil
 	})
-	for range workers {
+	for range m.workers {
 		g.Go(func() error {
-			b := buffers{x: make([]float32, chunk), data: make([]byte, 8*chunk)}
+			b := buffers{x: make([]float32, m.chunk), data: make([]byte, 8*m.chunk)}
 			for t := range next {
 				if err := m.write(within, t, &b, out, progress); err != nil {
 					return err
@@ -84,11 +76,11 @@ func (m *Mixture) write(ctx context.Context, t *tensor, b *buffers, out Sink, pr
 		if err != nil {
 			return err
 		}
-		for off := int64(0); off < p.size; off += chunk {
+		for off := int64(0); off < p.size; off += m.chunk {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			part := b.x[:min(chunk, p.size-off)]
+			part := b.x[:min(m.chunk, p.size-off)]
 			if err := read(part, off); err != nil {
 				return fmt.Errorf("%s: %w", t.info.Name, err)
 			}

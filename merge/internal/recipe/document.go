@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -47,6 +48,7 @@ type Slice struct {
 	Sources    []LayerRange
 	Base       *Ref // instead of the document's
 	Parameters Parameters
+	residual   bool // it has the key residual_weight, which has no effect
 }
 
 // LayerRange is the layers [First, End) of a model.
@@ -170,10 +172,10 @@ func document(r *strict.Reader, src *strict.Source, n *strict.Node) *Document {
 		d.Method, d.methodAt = r.Text(v, "merge_method"), v.Place
 	}
 	if v := o.Get("base_model"); v != nil {
-		base := ref(r, v, "base_model")
+		base := DecodeRef(r, v, "base_model")
 		d.Base, d.base = &base, v.Place
 	}
-	d.DType, d.OutDType = dtype(r, o.Get("dtype"), "dtype"), dtype(r, o.Get("out_dtype"), "out_dtype")
+	d.DType, d.OutDType = DecodeDType(r, o.Get("dtype"), "dtype"), DecodeDType(r, o.Get("out_dtype"), "out_dtype")
 	inputs(r, o, d)
 	if v := o.Get("chat_template"); v != nil {
 		d.ChatTemplate = chatTemplate(r, v)
@@ -191,7 +193,7 @@ func document(r *strict.Reader, src *strict.Source, n *strict.Node) *Document {
 // documentName decodes the name of a document, which becomes a folder.
 func documentName(r *strict.Reader, n *strict.Node) string {
 	name := r.Text(n, "name")
-	if !plainName(name) || strings.HasPrefix(name, ".") {
+	if !hub.Plain(name) || strings.HasPrefix(name, ".") {
 		r.Add(n.Place, strict.ErrValue, "name must be a plain word, not %q", name)
 	}
 	return name
@@ -232,7 +234,7 @@ func models(r *strict.Reader, n *strict.Node, named bool) []Model {
 		m := Model{Place: item.Place}
 		o := r.Object(item, "a model")
 		if v := o.Need("model"); v != nil {
-			m.Ref = ref(r, v, "model")
+			m.Ref = DecodeRef(r, v, "model")
 		}
 		if named {
 			if v := o.Get("name"); v != nil {
@@ -261,11 +263,11 @@ func slicesOf(r *strict.Reader, n *strict.Node) []Slice {
 			}
 		}
 		if v := o.Get("base_model"); v != nil {
-			base := ref(r, v, "base_model")
+			base := DecodeRef(r, v, "base_model")
 			s.Base = &base
 		}
 		if v := o.Get("residual_weight"); v != nil {
-			r.Add(v.Place, strict.ErrValue, "residual_weight has no effect in any merge program; leave it out")
+			_, s.residual = r.Number(v, "residual_weight"), true
 		}
 		s.Parameters = parameters(r, o.Get("parameters"))
 		o.Close()
@@ -280,7 +282,7 @@ func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
 	out := LayerRange{Place: n.Place}
 	o := r.Object(n, "a source")
 	if v := o.Need("model"); v != nil {
-		out.Ref = ref(r, v, "model")
+		out.Ref = DecodeRef(r, v, "model")
 	}
 	if v := o.Need("layer_range"); v != nil {
 		bounds := r.List(v, "layer_range")
@@ -299,8 +301,11 @@ func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
 	return out
 }
 
-// equalLengths notes sources with another number of layers than the first.
+// equalLengths notes sources with another number of layers than the first; ranges without layers have been noted already.
 func equalLengths(r *strict.Reader, s *Slice) {
+	if slices.ContainsFunc(s.Sources, func(x LayerRange) bool { return x.First >= x.End }) {
+		return
+	}
 	for _, x := range s.Sources[min(1, len(s.Sources)):] {
 		if a, b := s.Sources[0], x; a.End-a.First != b.End-b.First {
 			r.Add(x.Place, strict.ErrValue, "%s gives %d layers to the slice, %s %d; all sources of a slice must have the same number", b.Ref, b.End-b.First, a.Ref, a.End-a.First)
@@ -339,8 +344,8 @@ var dtypes = map[string]safetensors.DType{
 	"float64": safetensors.F64, "float32": safetensors.F32, "float16": safetensors.F16, "bfloat16": safetensors.BF16,
 }
 
-// dtype decodes the name of a floating-point type.
-func dtype(r *strict.Reader, n *strict.Node, what string) safetensors.DType {
+// DecodeDType decodes the name of a floating-point type.
+func DecodeDType(r *strict.Reader, n *strict.Node, what string) safetensors.DType {
 	if n == nil {
 		return 0
 	}

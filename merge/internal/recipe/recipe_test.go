@@ -532,3 +532,35 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestRepeatedLayers: a stack may take layers twice, and is told so once for each pair of slices.
+func TestRepeatedLayers(t *testing.T) {
+	x := &resolver{plan: &Plan{}}
+	a, b := Ref{Model: Source{Path: "a"}}, Ref{Model: Source{Path: "b"}}
+	x.repeated([]Slice{
+		{Sources: []LayerRange{{Ref: a, First: 0, End: 3}}},
+		{Sources: []LayerRange{{Ref: b, First: 1, End: 4}}},
+		{Sources: []LayerRange{{Ref: a, First: 2, End: 5}}},
+		{Sources: []LayerRange{{Ref: a, First: 5, End: 6}}},
+	})
+	if want := []string{"slices 1 and 3 both take layers [2, 3) of a: the output has them twice"}; !slices.Equal(x.plan.Warnings, want) {
+		t.Errorf("%q", x.plan.Warnings)
+	}
+}
+
+// TestMissingFoldersAreAllNamed: with their places, whatever mentions them.
+func TestMissingFoldersAreAllNamed(t *testing.T) {
+	docs, err := Parse("r.yaml", []byte("merge_method: ties\nbase_model: ./no-base\nmodels:\n- {model: ., parameters: {weight: 1}}\n- {model: .+./no-adapter, parameters: {weight: 1}}\n- {model: ./no-model, parameters: {weight: 1}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = docs[0].Folders(Places{})
+	if !errors.Is(err, ErrNotFound) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"r.yaml:2:13: ", "r.yaml:5:4: ", "r.yaml:6:4: ", "no-base", "no-adapter", "no-model"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: no %q", err, want)
+		}
+	}
+}

@@ -1,14 +1,11 @@
 package recipe
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/strict"
-	"github.com/modelcompress/compress/safetensors"
+	"github.com/modelcompress/compress/merge/internal/hub"
 )
 
 // Source is a folder with a checkpoint or an adapter: a path or a name on the Hugging Face hub, and a revision of it.
@@ -73,8 +70,8 @@ func parseSource(text string) (Source, error) {
 	return Source{Path: path, Revision: revision}, nil
 }
 
-// ref decodes a reference: text, or a map of model, lora and override_architecture.
-func ref(r *strict.Reader, n *strict.Node, what string) Ref {
+// DecodeRef reads a reference: text, or a map of model, lora and override_architecture.
+func DecodeRef(r *strict.Reader, n *strict.Node, what string) Ref {
 	if n.Kind != strict.Map {
 		out, err := ParseRef(r.Text(n, what))
 		if err != nil && n.Kind == strict.Scalar {
@@ -119,91 +116,10 @@ func source(r *strict.Reader, n *strict.Node, what string) Source {
 }
 
 // ErrNotFound: no folder is where a reference points.
-var ErrNotFound = errors.New("model not found")
+var ErrNotFound = hub.ErrNotFound
 
 // Places says where the models of a recipe may lie.
-type Places struct {
-	Recipe string            // folder of the recipe, tried after the working directory; "": none
-	Named  map[string]string // folders of earlier documents by their names, tried first
-	Cache  string            // folder of the hub's cache (…/huggingface/hub), tried last; "": none
-}
+type Places = hub.Places
 
-// HubCache gives the folder of the hub's cache as the environment sets it, or its usual place.
-func HubCache() string {
-	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
-		return dir
-	}
-	if dir := os.Getenv("HF_HOME"); dir != "" {
-		return filepath.Join(dir, "hub")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(home, ".cache", "huggingface", "hub")
-}
-
-// Locate finds the folder of a source: the result of a named document, a path from the working directory or from the
-// recipe, or a copy in the hub's cache. A revision only counts there, so a local folder with one is refused. Nothing is
-// fetched; the error wraps ErrNotFound and names what was tried.
-func Locate(s Source, p Places) (string, error) {
-	if dir, ok := p.Named[s.Path]; ok && s.Revision == "" {
-		return dir, nil
-	}
-	tried := []string{s.Path}
-	if !filepath.IsAbs(s.Path) && p.Recipe != "" {
-		tried = append(tried, filepath.Join(p.Recipe, s.Path))
-	}
-	for _, dir := range tried {
-		if _, err := os.Stat(dir); err == nil {
-			if s.Revision != "" {
-				return "", fmt.Errorf("%w: %s is a local folder, which has no revision %q", ErrNotFound, dir, s.Revision)
-			}
-			return dir, nil
-		}
-	}
-	if dir, ok := cached(s, p.Cache); ok {
-		return dir, nil
-	}
-	return "", fmt.Errorf("%w: %s (tried %s; nothing is downloaded)", ErrNotFound, s, strings.Join(append(tried[1:], "the hub's cache"), " and "))
-}
-
-// cached finds a source in the hub's cache, where models--owner--name holds refs/<revision> and snapshots/<commit>.
-func cached(s Source, cache string) (string, bool) {
-	owner, name, ok := strings.Cut(s.Path, "/")
-	if cache == "" || !ok || !plainName(owner) || !plainName(name) {
-		return "", false
-	}
-	root := filepath.Join(cache, "models--"+owner+"--"+name)
-	revision := s.Revision
-	if revision == "" {
-		revision = "main"
-	}
-	if !plainName(revision) {
-		return "", false
-	}
-	if commit, err := os.ReadFile(filepath.Join(root, "refs", revision)); err == nil && len(commit) < 128 {
-		revision = strings.TrimSpace(string(commit))
-	}
-	dir := filepath.Join(root, "snapshots", revision)
-	if !plainName(revision) {
-		return "", false
-	}
-	_, err := os.Stat(dir)
-	return dir, err == nil
-}
-
-// plainName tells a word that stays in its folder.
-func plainName(s string) bool {
-	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")
-}
-
-// DecodeRef reads a reference from a recipe of another kind: text, or a map of model, lora and override_architecture.
-func DecodeRef(r *strict.Reader, n *strict.Node, what string) Ref {
-	return ref(r, n, what)
-}
-
-// DecodeDType reads the name of a floating-point type, 0 for nil.
-func DecodeDType(r *strict.Reader, n *strict.Node, what string) safetensors.DType {
-	return dtype(r, n, what)
-}
+// Locate finds the folder of a source; see [hub.Locate]. The error wraps ErrNotFound.
+func Locate(s Source, p Places) (string, error) { return hub.Locate(s.Path, s.Revision, p) }

@@ -26,6 +26,10 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 	}
 	x.root = x.settings(d.Parameters, false)
 	x.expand()
+	x.repeated(d.Slices)
+	for _, m := range d.Modules {
+		x.repeated(m.Slices)
+	}
 	x.checkArchitectures()
 	if x.r.Err() == nil && len(x.faults.List) == 0 {
 		x.tensors()

@@ -99,7 +99,7 @@ func vocabulary(r *strict.Reader, n *strict.Node, t *Tokenizer) {
 	case n.Kind == strict.Scalar && n.Text == "base":
 		t.Vocabulary = FromBase
 	default:
-		t.Vocabulary, t.Model = FromRef, ref(r, n, "the tokenizer's source")
+		t.Vocabulary, t.Model = FromRef, DecodeRef(r, n, "the tokenizer's source")
 	}
 }
 
@@ -131,7 +131,7 @@ func tokens(r *strict.Reader, n *strict.Node, t *Tokenizer) {
 // tokenSource decodes a model, {kind: model_token, …} or {kind: zero}.
 func tokenSource(r *strict.Reader, n *strict.Node) TokenSource {
 	if n.Kind != strict.Map || n.Get("kind") == nil {
-		return TokenSource{Kind: TokenModel, Model: ref(r, n, "the token's source")}
+		return TokenSource{Kind: TokenModel, Model: DecodeRef(r, n, "the token's source")}
 	}
 	o := r.Object(n, "the source of a token")
 	kind := "zero"
@@ -144,7 +144,7 @@ func tokenSource(r *strict.Reader, n *strict.Node) TokenSource {
 	}
 	out := TokenSource{Kind: TokenText}
 	if v := o.Need("model"); v != nil {
-		out.Model = ref(r, v, "model")
+		out.Model = DecodeRef(r, v, "model")
 	}
 	text, id := o.Get("token"), o.Get("token_id")
 	if (text == nil) == (id == nil) {

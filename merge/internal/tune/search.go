@@ -21,9 +21,59 @@ var (
 	ErrScore   = errors.New("no candidate has a score")
 )
 
+// Rating is what a candidate is worth; less is better.
+type Rating struct {
+	Score  float64 `json:"score"`
+	Failed string  `json:"failed,omitempty"` // why there is no score, which counts as the worst one
+}
+
+// Rate rates the candidates of a generation, wherever and in whatever order, and calls done once for each, one call at a time.
+// Its error, or that of done, ends the search.
+type Rate func(ctx context.Context, recipes [][]byte, done func(k int, r Rating) error) error
+
 // Score rates a recipe; less is better. An error that wraps ErrCandidate counts as the worst score, any other ends the
 // search.
 type Score func(ctx context.Context, recipe []byte) (float64, error)
+
+// Rating rates a recipe, with errors that are its own as part of the result.
+func (score Score) Rating(ctx context.Context, recipe []byte) (Rating, error) {
+	x, err := score(ctx, recipe)
+	switch {
+	case ctx.Err() != nil:
+		return Rating{}, ctx.Err()
+	case errors.Is(err, ErrCandidate):
+		return Rating{Score: -1, Failed: err.Error()}, nil
+	case err != nil:
+		return Rating{}, err
+	case math.IsNaN(x) || math.IsInf(x, 0):
+		return Rating{Score: -1, Failed: fmt.Sprintf("score %v", x)}, nil
+	}
+	return Rating{Score: x}, nil
+}
+
+// Local rates candidates in this process, up to workers at the same time.
+func Local(score Score, workers int) Rate {
+	return func(ctx context.Context, recipes [][]byte, done func(int, Rating) error) error {
+		group, within := errgroup.WithContext(ctx)
+		group.SetLimit(max(workers, 1))
+		one := make(chan struct{}, 1)
+		for k, text := range recipes {
+			group.Go(func() error {
+				if err := within.Err(); err != nil {
+					return err
+				}
+				r, err := score.Rating(within, text)
+				if err != nil {
+					return err
+				}
+				one <- struct{}{}
+				defer func() { <-one }()
+				return done(k, r)
+			})
+		}
+		return group.Wait()
+	}
+}
 
 // ErrCandidate marks errors that are a candidate's own: its recipe cannot be merged or run.
 var ErrCandidate = errors.New("candidate cannot be rated")
@@ -75,9 +125,6 @@ func (o Options) Validate() error {
 	if o.Sigma < 0 || o.Sigma > 1 {
 		bad("sigma %v: want 0 to 1", o.Sigma)
 	}
-	if o.Workers < 0 || o.Workers > 4096 {
-		bad("%d workers", o.Workers)
-	}
 	return errors.Join(errs...)
 }
 
@@ -92,17 +139,16 @@ func (o Options) withDefaults(n int) Options {
 	if o.Sigma == 0 {
 		o.Sigma = 0.25
 	}
-	o.Workers = max(o.Workers, 1)
 	return o
 }
 
 // Search finds values for the open numbers of a recipe.
-func Search(ctx context.Context, space *Space, score Score, o Options) (*Result, error) {
+func Search(ctx context.Context, space *Space, rate Rate, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o = o.withDefaults(len(space.Variables))
-	s := &search{space: space, score: score, o: o, result: &Result{Variables: space.Variables, Score: math.Inf(1)}}
+	s := &search{space: space, rate: rate, o: o, result: &Result{Variables: space.Variables, Score: math.Inf(1)}}
 	if err := s.readJournal(); err != nil {
 		return nil, err
 	}
@@ -133,7 +179,7 @@ func Search(ctx context.Context, space *Space, score Score, o Options) (*Result,
 // search is the work.
 type search struct {
 	space   *Space
-	score   Score
+	rate    Rate
 	o       Options
 	journal map[[2]int]Step
 	result  *Result
@@ -158,33 +204,39 @@ func (s *search) step(ctx context.Context, cma *strategy, g int) error {
 	return cma.update(points, scores)
 }
 
-// generation rates candidates, those that the journal has from there, and notes the best.
+// generation rates candidates, those that the journal has from there, and notes the best. Candidates enter the journal in
+// their order, so that it does not show who rated them, or when.
 func (s *search) generation(ctx context.Context, g int, values [][]float64) ([]float64, error) {
 	steps := make([]Step, len(values))
-	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(s.o.Workers)
-	write := make(chan struct{}, 1)
+	var left []int // to be rated
+	var recipes [][]byte
 	for k, x := range values {
-		if old, ok := s.journal[[2]int{g, k}]; ok {
-			if !slices.Equal(old.Values, x) {
-				return nil, fmt.Errorf("%w: generation %d, candidate %d has other values; recipe, seed or options differ", ErrJournal, g, k)
-			}
-			steps[k] = old
+		steps[k] = Step{Generation: g, Candidate: k, Values: x}
+		old, ok := s.journal[[2]int{g, k}]
+		if !ok {
+			left, recipes = append(left, k), append(recipes, s.space.Recipe(x))
 			continue
 		}
-		group.Go(func() error {
-			step, err := s.rate(within, g, k, x)
-			if err != nil {
+		if !slices.Equal(old.Values, x) {
+			return nil, fmt.Errorf("%w: generation %d, candidate %d has other values; recipe, seed or options differ", ErrJournal, g, k)
+		}
+		steps[k] = old
+	}
+	rated, next := make([]bool, len(left)), 0
+	note := func(i int, r Rating) error {
+		step := &steps[left[i]]
+		step.Score, step.Failed, rated[i] = r.Score, r.Failed, true
+		for ; next < len(left) && rated[next]; next++ {
+			if err := s.note(steps[left[next]]); err != nil {
 				return err
 			}
-			steps[k] = step
-			write <- struct{}{}
-			defer func() { <-write }()
-			return s.note(step)
-		})
+		}
+		return nil
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
+	if len(left) > 0 {
+		if err := s.rate(ctx, recipes, note); err != nil {
+			return nil, err
+		}
 	}
 	scores := make([]float64, len(steps))
 	for k, step := range steps {
@@ -197,28 +249,6 @@ func (s *search) generation(ctx context.Context, g int, values [][]float64) ([]f
 	}
 	s.result.Steps = append(s.result.Steps, steps...)
 	return scores, nil
-}
-
-// rate rates one candidate.
-func (s *search) rate(ctx context.Context, g, k int, x []float64) (Step, error) {
-	step := Step{Generation: g, Candidate: k, Values: x, Score: -1}
-	if err := ctx.Err(); err != nil {
-		return step, err
-	}
-	score, err := s.score(ctx, s.space.Recipe(x))
-	switch {
-	case ctx.Err() != nil:
-		return step, ctx.Err()
-	case errors.Is(err, ErrCandidate):
-		step.Failed = err.Error()
-	case err != nil:
-		return step, err
-	case math.IsNaN(score) || math.IsInf(score, 0):
-		step.Failed = fmt.Sprintf("score %v", score)
-	default:
-		step.Score = score
-	}
-	return step, nil
 }
 
 // note writes a step to the journal.

@@ -95,8 +95,11 @@ func space(t testing.TB, n int) *Space {
 	return s
 }
 
-// on makes a score of a function of the numbers.
-func on(f func(x []float64) float64) Score {
+// on rates candidates by a function of the numbers.
+func on(f func(x []float64) float64) Rate { return Local(scored(f), 1) }
+
+// scored makes a score of a function of the numbers.
+func scored(f func(x []float64) float64) Score {
 	return func(_ context.Context, text []byte) (float64, error) {
 		src, err := strict.Parse("r", text)
 		if err != nil {
@@ -189,18 +192,31 @@ func TestSearchIsTheSameInEveryWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := encode(t, first)
-	for _, workers := range []int{2, 7} {
-		r, err := Search(context.Background(), space(t, 3), on(ellipsoid), Options{Generations: 6, Seed: 5, Workers: workers})
-		if err != nil || encode(t, r) != want {
-			t.Errorf("%d workers: %v", workers, err)
+	backwards := func(ctx context.Context, recipes [][]byte, done func(int, Rating) error) error {
+		for k := len(recipes) - 1; k >= 0; k-- {
+			r, err := scored(ellipsoid).Rating(ctx, recipes[k])
+			if err == nil {
+				err = done(k, r)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for name, rate := range map[string]Rate{"two": Local(scored(ellipsoid), 2), "seven": Local(scored(ellipsoid), 7), "backwards": backwards} {
+		var lines bytes.Buffer
+		r, err := Search(context.Background(), space(t, 3), rate, Options{Generations: 6, Seed: 5, Append: &lines})
+		if err != nil || encode(t, r) != want || !bytes.Equal(lines.Bytes(), journal.Bytes()) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	full := journal.Bytes()
 	for cut := 0; cut <= len(full); cut += 97 {
 		var rest bytes.Buffer
 		tries := 0
-		counted := func(ctx context.Context, text []byte) (float64, error) { tries++; return on(ellipsoid)(ctx, text) }
-		r, err := Search(context.Background(), space(t, 3), counted, Options{Generations: 6, Seed: 5, Journal: full[:cut], Append: &rest})
+		counted := func(ctx context.Context, text []byte) (float64, error) { tries++; return scored(ellipsoid)(ctx, text) }
+		r, err := Search(context.Background(), space(t, 3), Local(counted, 1), Options{Generations: 6, Seed: 5, Journal: full[:cut], Append: &rest})
 		if err != nil || encode(t, r) != want {
 			t.Fatalf("resumed after %d bytes: %v", cut, err)
 		}
@@ -215,7 +231,7 @@ func TestSearchIsTheSameInEveryWay(t *testing.T) {
 
 func TestFailedCandidatesAreTheWorst(t *testing.T) {
 	f := func(_ context.Context, text []byte) (float64, error) {
-		x, err := on(func(x []float64) float64 { return x[0] })(context.Background(), text)
+		x, err := scored(func(x []float64) float64 { return x[0] })(context.Background(), text)
 		switch {
 		case x < -1.5:
 			return 0, fmt.Errorf("%w: too small", ErrCandidate)
@@ -224,15 +240,15 @@ func TestFailedCandidatesAreTheWorst(t *testing.T) {
 		}
 		return x, err
 	}
-	r, err := Search(context.Background(), space(t, 1), f, Options{Generations: 30, Seed: 2})
+	r, err := Search(context.Background(), space(t, 1), Local(f, 1), Options{Generations: 30, Seed: 2})
 	if err != nil || !(r.Score >= -1.2 && r.Score < -1.19) {
 		t.Errorf("%v %+v", err, r)
 	}
 	broken := errors.New("disk")
-	if _, err := Search(context.Background(), space(t, 1), func(context.Context, []byte) (float64, error) { return 0, broken }, Options{}); !errors.Is(err, broken) {
+	if _, err := Search(context.Background(), space(t, 1), Local(func(context.Context, []byte) (float64, error) { return 0, broken }, 1), Options{}); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Search(context.Background(), space(t, 1), func(context.Context, []byte) (float64, error) { return 0, ErrCandidate }, Options{Generations: 2}); !errors.Is(err, ErrScore) {
+	if _, err := Search(context.Background(), space(t, 1), Local(func(context.Context, []byte) (float64, error) { return 0, ErrCandidate }, 1), Options{Generations: 2}); !errors.Is(err, ErrScore) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

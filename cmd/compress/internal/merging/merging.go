@@ -114,6 +114,14 @@ func dryRun(j *shell.Job, r merge.Recipe, o merge.Options) (any, error) {
 	if err != nil {
 		return nil, excerpted(j, err)
 	}
+	for _, one := range append(s.Before[:len(s.Before):len(s.Before)], s) {
+		showPlan(j, one)
+	}
+	return s, nil
+}
+
+// showPlan shows what the merge of one document would do.
+func showPlan(j *shell.Job, s *merge.Summary) {
 	if !j.Quiet {
 		t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
 		for _, p := range s.Plan {
@@ -121,6 +129,9 @@ func dryRun(j *shell.Job, r merge.Recipe, o merge.Options) (any, error) {
 		}
 		j.Table(t)
 		t = &report.Table{Columns: report.Columns("", "")}
+		if s.Document != "" {
+			t.Add("document", s.Document)
+		}
 		t.Add("method", s.Method)
 		t.Add("models", strings.Join(s.Models, ", "))
 		t.Add("configuration from", s.Donor)
@@ -132,7 +143,6 @@ func dryRun(j *shell.Job, r merge.Recipe, o merge.Options) (any, error) {
 		j.Table(t)
 	}
 	warn(j, s.Warnings)
-	return s, nil
 }
 
 // show prints what was merged.

@@ -21,7 +21,7 @@ func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, e
 		return nil, shell.Usagef("--truncate-embeddings, --allow-nonfinite and --missing are not for mixtures of experts")
 	}
 	opts := merge.MixtureOptions{
-		Workers: common.Workers, Seed: common.Seed, DType: common.DType, MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
+		Workers: common.Workers, Memory: common.Memory, Seed: common.Seed, DType: common.DType, MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
 		Overwrite: o.Overwrite, Resume: o.Resume,
 	}
 	if o.DryRun {

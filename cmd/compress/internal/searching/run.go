@@ -138,9 +138,9 @@ func (s *search) run() (*Summary, error) {
 	o := s.opts
 	o.Probe, o.FitnessID = s.judge.Probe(), s.fitnessID()
 	o.Journal, o.Resume = s.place.path(journalFile), s.o.Resume
-	s.watch, s.references = newWatch(s), s.team.done
+	s.watch, s.references = newWatch(s), s.team.Done
 	o.Events = gp.Events{Evaluated: s.watch.evaluated, Generation: s.watch.generation}
-	begin, before := time.Now(), s.team.spent
+	begin, before := time.Now(), s.team.Spent
 	s.watch.start = begin
 	r, err := gp.Search(s.Ctx, s.grammar, s.ladder, o)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *search) run() (*Summary, error) {
 	}
 	sum := &Summary{SearchSecs: time.Since(begin).Seconds()}
 	sum.PerHour = float64(s.watch.fresh) / sum.SearchSecs * 3600
-	sum.Parallel, sum.Continuation = (s.team.spent-before)/sum.SearchSecs, s.watch.replayed > 0
+	sum.Parallel, sum.Continuation = (s.team.Spent-before)/sum.SearchSecs, s.watch.replayed > 0
 	journal, err := shell.FileHash(s.Ctx, o.Journal)
 	if err != nil {
 		return nil, err
@@ -164,8 +164,8 @@ func (s *search) run() (*Summary, error) {
 			return nil, err
 		}
 	}
-	sum.Measured, sum.MeasureSecs = s.team.done, s.team.spent
-	if err := s.team.withdraw(s.Ctx); err != nil {
+	sum.Measured, sum.MeasureSecs = s.team.Done, s.team.Spent
+	if err := s.team.Withdraw(s.Ctx); err != nil {
 		return nil, err
 	}
 	s.show(sum)
@@ -223,7 +223,7 @@ func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
 func (s *search) close() error {
 	var faults []error
 	if s.team != nil {
-		faults = append(faults, s.team.close())
+		faults = append(faults, s.team.Close())
 	}
 	if s.judge != nil {
 		faults = append(faults, s.judge.Close())

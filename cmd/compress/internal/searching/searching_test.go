@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/contest"
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/jobs"
@@ -87,16 +88,10 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestForeignWork: offers of other kinds and damaged ones are refused, not guessed at; items that are no task are failures.
+// TestForeignWork: a damaged offer is refused, not guessed at; items that are no task are failures.
 func TestForeignWork(t *testing.T) {
-	w := &worker{id: "this"}
-	for _, c := range []struct {
-		o    jobs.Offer
-		spec string
-	}{{jobs.Offer{Kind: "dance", Contract: "this"}, "{}"}, {jobs.Offer{Kind: Kind, Contract: "other"}, "{}"}, {jobs.Offer{Kind: Kind, Contract: "this"}, "{"}} {
-		if _, _, err := w.open(t.Context(), c.o, []byte(c.spec)); !errors.Is(err, jobs.ErrRefused) {
-			t.Errorf("%+v: %v", c.o, err)
-		}
+	if _, _, err := Serve(t.Context(), &crew.Worker{}, []byte("{")); !errors.Is(err, jobs.ErrRefused) {
+		t.Errorf("%v", err)
 	}
 	for _, text := range []string{"", "{", `{"judge":"x","other":1}`} {
 		if _, err := handler(nil)(context.Background(), jobs.Item{ID: "x", Data: []byte(text)}); !errors.Is(err, fitness.ErrTask) {

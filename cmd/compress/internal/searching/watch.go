@@ -59,7 +59,7 @@ func (w *watch) evaluated(e *gp.Expr, o gp.Outcome, _ gp.Counts) {
 		w.err = json.Unmarshal(o.Detail, &c.Climb)
 	}
 	w.climbs = append(w.climbs, c)
-	if w.s.team.done == w.before() {
+	if w.s.team.Done == w.before() {
 		w.replayed++
 	} else {
 		w.fresh++
@@ -124,7 +124,7 @@ func (w *watch) generation(g gp.Generation) {
 		left = fmt.Sprintf("; about %v left", (each * time.Duration(of-g.Number)).Round(time.Second))
 	}
 	c := g.Counts
-	w.s.team.note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
+	w.s.team.Note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
 		g.Number, w.s.o.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated, c.SameMasks,
 		c.Illegal+c.Unusable+c.Rejected, c.Illegal, c.Unusable, c.Rejected, strings.Join(ranks, ", "), left)
 }

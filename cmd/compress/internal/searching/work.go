@@ -5,102 +5,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
-// WorkerOptions are the flags of worker.
-type WorkerOptions struct {
-	Cluster string
-	Models  []string // folders to look for the models in; empty: where the coordinator has them
-	Workers int      // measurements at the same time; 0: one for each processor
-}
-
-// Work serves the searches of a cluster until it is interrupted, or until it has to refuse the only one there is.
-func Work(j *shell.Job, o WorkerOptions) (any, error) {
-	if o.Workers < 0 {
-		return nil, fmt.Errorf("%w: --workers %d", ErrFlags, o.Workers)
-	}
-	dev, err := j.Device()
-	if err != nil {
-		return nil, err
-	}
-	w := &worker{job: j, o: o, dev: dev}
-	if w.slots = o.Workers; w.slots == 0 {
-		w.slots = max(1, dev.Info().Threads)
-	}
-	if w.id, err = identity(dev); err != nil {
-		return nil, err
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	name := fmt.Sprintf("%s-%d", host, os.Getpid())
-	conn, err := jobs.Connect(j.Ctx, jobs.Options{URL: o.Cluster, Name: name, Events: jobs.Events{
-		Lost: func(err error) { w.note("the cluster does not answer (%v); waiting for it", err) },
-		Back: func() { w.note("the cluster is back; going on") },
-	}})
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	w.note("worker %s waits for work, %d measurements at a time", name, w.slots)
-	return nil, conn.Join(j.Ctx, w.slots, w.open)
-}
-
-type worker struct {
-	job   *shell.Job
-	o     WorkerOptions
-	dev   kernels.Device
-	id    string
-	slots int
-	mu    sync.Mutex
-}
-
-func (w *worker) note(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.job.Note(format, args...)
-}
-
-// open decides about an offer: the program must be the same, and the models. They are measured when the first task comes.
-func (w *worker) open(ctx context.Context, o jobs.Offer, text []byte) (jobs.Handler, func(), error) {
-	if o.Kind != Kind {
-		return nil, nil, fmt.Errorf("%w: work of kind %q; this program does %s", jobs.ErrRefused, o.Kind, Kind)
-	}
-	if o.Contract != w.id {
-		return nil, nil, fmt.Errorf("%w: the coordinator is another build or runs on another device: %s, here %s", jobs.ErrRefused, o.Contract, w.id)
-	}
+// Serve decides about an offer of [Kind]: the models must be the coordinator's. They are measured when the first task comes.
+func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
 	var spec Spec
 	if err := json.Unmarshal(text, &spec); err != nil {
 		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
 	}
-	dev := w.dev
-	if dev.Info().Host {
-		var err error
-		if dev, err = device.Open(dev.Info().Name, device.Options{Threads: max(1, dev.Info().Threads/w.slots)}); err != nil {
-			return nil, nil, err
-		}
+	dev, err := w.Device()
+	if err != nil {
+		return nil, nil, err
 	}
 	var list []fitness.Subject
 	for _, s := range spec.Subjects {
-		subject, err := w.find(ctx, s, dev)
+		subject, err := find(ctx, w.Models, s, dev)
 		if err != nil {
 			return nil, nil, err
 		}
 		list = append(list, subject)
 	}
-	w.note("serving %s", o.Name)
-	spec.Options.Benches = w.slots
+	spec.Options.Benches = w.Slots
 	l := &lazyJudge{make: func() (*fitness.Judge, error) {
 		judge, err := fitness.NewJudge(ctx, list, spec.Options)
 		if err == nil && judge.ID() != spec.Judge {
@@ -116,10 +49,7 @@ func (w *worker) open(ctx context.Context, o jobs.Offer, text []byte) (jobs.Hand
 		}
 		return handler(judge)(ctx, it)
 	}
-	return handle, func() {
-		l.close()
-		w.note("%s is done", o.Name)
-	}, nil
+	return handle, l.close, nil
 }
 
 // lazyJudge is a judge that is made when it is first needed.
@@ -144,8 +74,7 @@ func (l *lazyJudge) close() {
 }
 
 // find looks for a model's files and checks that they are the coordinator's.
-func (w *worker) find(ctx context.Context, s SubjectSpec, dev kernels.Device) (out fitness.Subject, err error) {
-	places := w.o.Models
+func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Device) (out fitness.Subject, err error) {
 	if len(places) == 0 {
 		places = []string{s.Path}
 	}

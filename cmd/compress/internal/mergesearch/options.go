@@ -1,0 +1,81 @@
+// Package mergesearch runs the verb merge search: the coordinator of a search, which hands candidates to a queue, and what the
+// verb worker does for one.
+package mergesearch
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+// Kind is the kind of offers that these searches make.
+const Kind = "merge-search"
+
+// Options are the flags of the verb merge search.
+type Options struct {
+	Data                    []string // texts, FILE or FILE=WEIGHT
+	Tasks                   []string // tasks, NAME or NAME=WEIGHT
+	TaskData                []string // folders of their data
+	Metric                  string   // of the tasks; empty: each task's own
+	Shots, TaskLimit        int
+	Out, Memory, InMemory   string
+	Generations, Population int
+	Sigma                   float64
+	SeqLen, Limit           int
+	Workers                 int
+	Cluster, Listen         string
+	Resume                  bool
+}
+
+// validate looks at what the flags say by themselves.
+func (o *Options) validate() error {
+	for _, c := range []struct {
+		bad  bool
+		text string
+	}{
+		{len(o.Data)+len(o.Tasks) == 0, "give --data or --tasks: what candidates are measured by"},
+		{len(o.Tasks) == 0 && (len(o.TaskData) > 0 || o.Metric != ""), "--task-data and --metric go with --tasks"},
+		{o.Cluster != "" && o.Listen != "", "--cluster and --listen exclude each other: the cluster has an address already"},
+		{o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64, fmt.Sprintf("--workers %d: want 0 (one for each processor) or more, -1 for none", o.Workers)},
+		{o.Workers == -1 && o.Cluster == "" && o.Listen == "", "--workers -1 leaves the work to others, who need --cluster or --listen"},
+		{o.Generations < 1, fmt.Sprintf("--generations %d: want 1 or more", o.Generations)},
+		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
+		{o.Limit < 0 || o.TaskLimit < 0, "--limit and --task-limit: want 1 or more, or 0 for all"},
+		{o.Shots < -1, fmt.Sprintf("--num-fewshot %d: want 0 or more, -1 for what the tasks say", o.Shots)},
+	} {
+		if c.bad {
+			return shell.Usagef("%s", c.text)
+		}
+	}
+	return nil
+}
+
+// slots is how many candidates are measured here at the same time.
+func (o *Options) slots(threads int) int {
+	if o.Workers == -1 {
+		return 0
+	}
+	return cmp.Or(o.Workers, threads)
+}
+
+// weighted reads NAME or NAME=WEIGHT.
+func weighted(flag, arg string) (name string, weight float64, err error) {
+	i := strings.LastIndexByte(arg, '=')
+	if i < 0 {
+		return arg, 1, nil
+	}
+	weight, err = strconv.ParseFloat(arg[i+1:], 64)
+	if err != nil || !(weight > 0) || math.IsInf(weight, 0) {
+		return "", 0, shell.Usagef("--%s %s: the weight after = must be a number above 0", flag, arg)
+	}
+	return arg[:i], weight, nil
+}
+
+// short is a name for reports.
+func short(path string) string { return filepath.Base(path) }
