@@ -14,7 +14,7 @@ import (
 
 // Options of [Open] and [Count].
 type Options struct {
-	Library string // the driver; "" means libcuda.so.1 where the loader finds it
+	Library string // the driver; "" means $COMPRESS_CUDA_DRIVER, or libcuda.so.1 where the loader finds it
 }
 
 // Device is one graphics processor.

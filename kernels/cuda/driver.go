@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -111,6 +112,9 @@ var drivers struct {
 
 // loadDriver loads a driver library, "" for the system's, and starts it.
 func loadDriver(library string) (*driver, error) {
+	if library == "" {
+		library = os.Getenv("COMPRESS_CUDA_DRIVER")
+	}
 	if library == "" {
 		library = "libcuda.so.1"
 	}

@@ -16,8 +16,13 @@ import (
 
 // Options of [Open].
 type Options struct {
-	Threads int // worker threads of a host device; 0 means GOMAXPROCS
+	Threads int   // worker threads of a host device; 0 means GOMAXPROCS
+	Work    int64 // bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from [LargeWork] on
 }
+
+// LargeWork is the size of weights from which "auto" prefers a graphics processor: below it, starting one and moving the weights there
+// takes longer than the work.
+const LargeWork = 1 << 30
 
 var (
 	// ErrUnknown is the error of a name that is no device's.
@@ -26,14 +31,19 @@ var (
 	ErrNoDevice = errors.New("no such device")
 )
 
-// Open opens a device: "cpu", "ref", "cuda:N" (N counts from 0), or "auto" for the fastest that is present. The empty
-// name is "auto".
+// Open opens a device: "cpu", "ref", "cuda:N" (N counts from 0), or "auto" for the fastest that is present and suits the work. The
+// empty name is "auto".
 func Open(name string, o Options) (kernels.Device, error) {
 	if o.Threads < 0 {
 		return nil, fmt.Errorf("device %q: %d threads; want 0 (all of the %d processors) or more", name, o.Threads, runtime.GOMAXPROCS(0))
 	}
 	switch kind, index, indexed := strings.Cut(name, ":"); {
-	case name == "" || name == "auto" || name == "cpu":
+	case name == "" || name == "auto":
+		if dev := automatic(o); dev != nil {
+			return dev, nil
+		}
+		fallthrough
+	case name == "cpu":
 		return Complete(cpu.New(cpu.Options{Threads: o.Threads})), nil
 	case name == "ref":
 		return ref.New(), nil
@@ -41,7 +51,8 @@ func Open(name string, o Options) (kernels.Device, error) {
 		if n, err := strconv.ParseUint(index, 10, 16); indexed && (err != nil || strconv.FormatUint(n, 10) != index) {
 			return nil, fmt.Errorf("%w %q: %q is not a board's number; known devices: %s", ErrUnknown, name, index, known)
 		}
-		return nil, fmt.Errorf("%w %q: this build has no CUDA backend; use --device cpu", ErrNoDevice, name)
+		n, _ := strconv.Atoi(index) // none is the first
+		return graphics(n)
 	}
 	return nil, fmt.Errorf("%w %q; known devices: %s", ErrUnknown, name, known)
 }

@@ -1,0 +1,67 @@
+//go:build cuda && linux && (amd64 || arm64)
+
+package device
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/cuda"
+)
+
+// graphics opens a graphics processor.
+func graphics(index int) (kernels.Device, error) {
+	d, err := cuda.Open(index, cuda.Options{})
+	if errors.Is(err, cuda.ErrNoDevice) {
+		return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Complete(d), nil
+}
+
+// automatic opens the graphics processor with the most free memory, if the work is large enough for one and fits beside what it
+// computes; nil otherwise.
+func automatic(o Options) kernels.Device {
+	if o.Work < LargeWork {
+		return nil
+	}
+	best, free := -1, o.Work+o.Work/4
+	list, _ := Graphics()
+	for i, info := range list {
+		if info.Free > free {
+			best, free = i, info.Free
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	d, err := graphics(best)
+	if err != nil {
+		return nil
+	}
+	return d
+}
+
+// Graphics describes the graphics processors of the machine. The error says why there is none, or why the one after the last in the
+// list cannot be used.
+func Graphics() ([]kernels.Info, error) {
+	n, err := cuda.Count(cuda.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var list []kernels.Info
+	for i := range n {
+		d, err := cuda.Open(i, cuda.Options{})
+		if err != nil {
+			return list, err
+		}
+		list = append(list, d.Info())
+		if err := d.Close(); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,23 @@
+//go:build !(cuda && linux && (amd64 || arm64))
+
+package device
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// graphics is the error of a build without the backend.
+func graphics(index int) (kernels.Device, error) {
+	_, err := Graphics()
+	return nil, fmt.Errorf("cuda:%d: %w", index, err)
+}
+
+// automatic finds nothing.
+func automatic(Options) kernels.Device { return nil }
+
+// Graphics describes the graphics processors of the machine. The error says why there is none.
+func Graphics() ([]kernels.Info, error) {
+	return nil, fmt.Errorf("%w: this build has no CUDA backend; HINT: build with -tags cuda, or use --device cpu", ErrNoDevice)
+}
