@@ -32,6 +32,11 @@ func evalCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Task.MaxLength, "max-length", 0, "tokens of a sequence; 0 is what the model has")
 	f.IntVar(&o.Task.Bootstrap, "bootstrap-iters", 100_000, "resamples of standard errors that have no formula; -1 leaves standard errors out")
 	f.Uint64Var(&o.FewshotSeed, "fewshot-seed", 1234, "seed of the draws of examples")
+	f.StringVar(&o.Chat, "apply-chat-template", scoring.NoChat, "write prompts as conversations by the tokenizer's chat template; =NAME is one of several")
+	f.Lookup("apply-chat-template").NoOptDefVal = scoring.OwnChat
+	f.StringVar(&o.Multiturn, "fewshot-as-multiturn", "", "examples as messages of their own: true (the default with a chat template) or false")
+	f.Lookup("fewshot-as-multiturn").NoOptDefVal = "true"
+	f.StringVar(&o.Task.System, "system-instruction", "", "text of the system, before the description of the task")
 	f.BoolVar(&o.NoSpecial, "no-special", false, "never add the tokenizer's start token")
 	f.BoolVar(&o.LogSamples, "log-samples", true, "write what each document was asked and answered; eval compare needs it")
 	f.StringVar(&o.Task.Cache, "cache", "", "folder of answers that runs share, by weights and request")

@@ -204,7 +204,11 @@ func (s *Suite) prompter(ctx context.Context, name string, o *Options) (*prompt.
 	if !strings.HasPrefix(t.Path, shippedPrefix) {
 		bases = slices.Insert(slices.Clone(bases), 1, filepath.Dir(filepath.FromSlash(t.Path)))
 	}
-	return prompt.New(ctx, t, prompt.Options{Bases: bases, Shots: o.Shots, Seed: o.seed()})
+	conversation, err := o.Chat.prompts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return prompt.New(ctx, t, prompt.Options{Bases: bases, Shots: o.Shots, Seed: o.seed(), System: o.System, Chat: conversation})
 }
 
 // Definition describes a task, group or tag for people.

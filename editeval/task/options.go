@@ -19,6 +19,9 @@ type Options struct {
 	BatchSize int     `json:"batch_size"`      // texts generated at a time, at most 16; 0: as many as fit in 2 GiB of keys and values. No figure depends on it
 	Bootstrap int     `json:"bootstrap_iters"` // resamples of standard errors without a formula; 0: 100000, negative: no standard errors
 
+	System string `json:"-"` // stands before the description of every prompt
+	Chat   *Chat  `json:"-"` // writes prompts as conversations; nil: as plain text
+
 	// Cache is a folder that keeps answers by the model's weights and the request, "" for none.
 	Cache string `json:"-"`
 	// Journal is a file that keeps the answers of this run, so that the same run can be continued; "" for none. One that belongs to

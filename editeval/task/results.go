@@ -41,6 +41,11 @@ type Results struct {
 	MaxLength      int                         `json:"max_length"`
 	Prefix         int32                       `json:"prefix_token_id"`
 	TokenizerHash  string                      `json:"tokenizer_hash"`
+	System         *string                     `json:"system_instruction"`
+	SystemHash     *string                     `json:"system_instruction_sha"`
+	Multiturn      bool                        `json:"fewshot_as_multiturn"`
+	ChatTemplate   *string                     `json:"chat_template"`
+	ChatHash       *string                     `json:"chat_template_sha"`
 	Audits         map[string]*Audit           `json:"audit"`
 	Seconds        string                      `json:"total_evaluation_time_seconds"`
 }
@@ -77,7 +82,21 @@ func newResults(r *run, tok *tokenizer.Tokenizer, start time.Time) *Results {
 	if id, ok := tok.EOS(); ok {
 		res.EOTID = &id
 	}
+	res.System, res.SystemHash = withHash(r.o.System)
+	if c := r.o.Chat; c != nil {
+		res.Multiturn = c.Multiturn
+		res.ChatTemplate, res.ChatHash = withHash(c.Template)
+	}
 	return res
+}
+
+// withHash is a text and its hash, nil where it is empty.
+func withHash(text string) (*string, *string) {
+	if text == "" {
+		return nil, nil
+	}
+	h := hash(text)
+	return &text, &h
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

@@ -125,32 +125,49 @@ func (t *Template) Answers(ctx context.Context, messages []Message) (text string
 
 // FromConfig finds the template and the special tokens in the text of a tokenizer_config.json. The template is "" where there is none.
 func FromConfig(config []byte) (template string, tokens map[string]string, err error) {
+	named, tokens, err := readConfig(config)
+	if err != nil {
+		return "", nil, err
+	}
+	template, ok := named["default"]
+	if len(named) > 0 && !ok {
+		return "", nil, fmt.Errorf("%w: chat_template has no default", ErrTemplate)
+	}
+	return template, tokens, nil
+}
+
+// readConfig reads templates by name, a single one as "default", and special tokens.
+func readConfig(config []byte) (named, tokens map[string]string, err error) {
 	var c map[string]json.RawMessage
 	if err := json.Unmarshal(config, &c); err != nil {
-		return "", nil, fmt.Errorf("%w: %w", ErrTemplate, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrTemplate, err)
 	}
-	tokens = map[string]string{}
-	for _, name := range []string{"bos_token", "eos_token", "pad_token", "unk_token"} {
-		var plain string
-		var rich struct{ Content string }
-		if json.Unmarshal(c[name], &plain) == nil {
-			tokens[name] = plain
-		} else if json.Unmarshal(c[name], &rich) == nil {
-			tokens[name] = rich.Content
+	tokens, named = map[string]string{}, map[string]string{}
+	for _, name := range []string{"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token"} {
+		var plain *string
+		var rich struct{ Content *string }
+		if json.Unmarshal(c[name], &plain) != nil && json.Unmarshal(c[name], &rich) == nil {
+			plain = rich.Content
+		}
+		if plain != nil {
+			tokens[name] = *plain
 		}
 	}
 	raw := c["chat_template"]
-	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &template) == nil {
-		return template, tokens, nil
+	var template string
+	if len(raw) == 0 || string(raw) == "null" {
+		return named, tokens, nil
 	}
-	var named []struct{ Name, Template string }
-	if json.Unmarshal(raw, &named) != nil {
-		return "", nil, fmt.Errorf("%w: chat_template is neither a text nor a list of named ones", ErrTemplate)
+	if json.Unmarshal(raw, &template) == nil {
+		named["default"] = template
+		return named, tokens, nil
 	}
-	for _, n := range named {
-		if n.Name == "default" {
-			return n.Template, tokens, nil
-		}
+	var list []struct{ Name, Template string }
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, nil, fmt.Errorf("%w: chat_template is neither a text nor a list of named ones", ErrTemplate)
 	}
-	return "", nil, errors.Join(ErrTemplate, errors.New("chat_template has no default"))
+	for _, n := range list {
+		named[n.Name] = n.Template
+	}
+	return named, tokens, nil
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
@@ -39,8 +40,16 @@ type Options struct {
 	Fast        bool
 	Resume      bool
 	Overwrite   bool
+	Chat        string // chat template: NoChat, OwnChat, or the name of one of several
+	Multiturn   string // examples as messages of their own: "", true or false
 	Task        task.Options
 }
+
+// Values of Options.Chat that name no template.
+const (
+	NoChat  = ""
+	OwnChat = "default"
+)
 
 // Names of what an output holds.
 const (
@@ -88,6 +97,30 @@ func (o *Options) suite() (*task.Suite, error) {
 	return suite, shell.Usage(o.Task.Validate())
 }
 
+// conversation reads the chat template of a checkpoint.
+func (o *Options) conversation(dir string) error {
+	if !slices.Contains([]string{"", "true", "false"}, o.Multiturn) {
+		return shell.Usagef("--fewshot-as-multiturn %s: want true or false", o.Multiturn)
+	}
+	if o.Chat == NoChat {
+		if o.Multiturn == "true" {
+			return shell.Usagef("--fewshot-as-multiturn needs --apply-chat-template")
+		}
+		return nil
+	}
+	name := o.Chat
+	if name == OwnChat {
+		name = ""
+	}
+	c, err := task.ReadChat(dir, name)
+	if err != nil {
+		return fmt.Errorf("--apply-chat-template: %w", err)
+	}
+	c.Multiturn, c.Now = o.Multiturn != "false", time.Now
+	o.Task.Chat = c
+	return nil
+}
+
 func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options) (*task.Results, error) {
 	s, err := load(j, path, o)
 	if err != nil {
@@ -99,6 +132,9 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 		return nil, err
 	}
 	defer experts.Close()
+	if err := o.conversation(path); err != nil {
+		return nil, err
+	}
 	o.Task.Router = experts.Router()
 	bars := j.Bars()
 	defer bars.End()

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/data"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/chat"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -27,6 +28,9 @@ type Options struct {
 	Bases []string // folders that data files are looked for in
 	Shots *int     // examples; nil: as the task says, otherwise 0
 	Seed  uint64   // of the draws of examples
+
+	System string // stands before the description
+	Chat   *Chat  // writes prompts as conversations; nil: as plain text
 }
 
 // Prompter makes the documents of a task.
@@ -41,6 +45,8 @@ type Prompter struct {
 	description, genPrefix, fewPrefix field
 	samples                           *sampler
 	multiInput                        bool
+	system                            string
+	chat                              *Chat
 	splits                            map[string][]*value.Dict
 }
 
@@ -60,7 +66,7 @@ type Request struct{ Context, Continuation string }
 
 // New prepares a task: reads its data, compiles its templates and tries them on the first document. What it makes is good until ctx ends.
 func New(ctx context.Context, t *taskfile.Task, o Options) (*Prompter, error) {
-	p := &Prompter{Task: t, splits: map[string][]*value.Dict{}}
+	p := &Prompter{Task: t, splits: map[string][]*value.Dict{}, system: o.System, chat: o.Chat}
 	err := p.load(o)
 	if err == nil {
 		err = p.compile(ctx)
@@ -251,37 +257,39 @@ func (p *Prompter) document(i int) (*Document, error) {
 	if p.multiInput {
 		return d, p.contexts(d, before, q)
 	}
-	ctx, err := p.turn(q, d.Doc, p.Task.TargetDelimiter)
+	ctx, err := p.turn(before, q, d.Doc, p.Task.TargetDelimiter)
 	if err != nil {
 		return nil, err
 	}
-	return d, p.requests(d, before+ctx)
+	return d, p.requests(d, ctx)
 }
 
 // before is the description and the examples.
-func (p *Prompter) before(d *Document) (string, error) {
-	var b strings.Builder
+func (p *Prompter) before(d *Document) ([]message, error) {
 	description, err := resolve(p.description, d.Doc)
 	if err != nil {
-		return "", fmt.Errorf("description: %w", err)
+		return nil, fmt.Errorf("description: %w", err)
 	}
-	b.WriteString(description)
+	var out []message
+	if s := join(p.system, description, p.Task.FewshotDelimiter); s != "" {
+		out = append(out, message{chat.Message{Role: "system", Content: s}, ""})
+	}
 	if p.samples == nil {
-		return b.String(), nil
+		return out, nil
 	}
 	places, err := p.samples.draw(p.Shots, d.Doc)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, at := range places {
-		if err := p.example(&b, p.samples.pool[at]); err != nil {
-			return "", fmt.Errorf("example %d: %w", at, err)
+		if out, err = p.example(out, p.samples.pool[at]); err != nil {
+			return nil, fmt.Errorf("example %d: %w", at, err)
 		}
 		if !p.samples.first {
 			d.Examples = append(d.Examples, at)
 		}
 	}
-	return b.String(), nil
+	return out, nil
 }
 
 // resolve is a field that is text.
@@ -299,54 +307,55 @@ func resolve(f field, doc *value.Dict) (string, error) {
 	return value.Str(v), nil
 }
 
-// example writes a solved document.
-func (p *Prompter) example(b *strings.Builder, doc *value.Dict) error {
+// example adds a solved document.
+func (p *Prompter) example(to []message, doc *value.Dict) ([]message, error) {
 	few := p.Task.Fewshot
 	var list []string
 	if p.fewChoice != nil {
 		var err error
 		if list, err = choices(p.fewChoice, doc); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	q, err := p.question(p.fewText, doc)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p.multiInput {
 		n, ok := value.Int(q)
 		if !ok || n < 0 || n >= len(list) {
-			return fmt.Errorf("%w: %s is no number of one of %d contexts", ErrDocument, clip(value.Repr(q)), len(list))
+			return nil, fmt.Errorf("%w: %s is no number of one of %d contexts", ErrDocument, clip(value.Repr(q)), len(list))
 		}
 		q, list = list[n], nil
 	}
 	a, err := p.answer(p.fewTarget, doc)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	prefix, err := resolve(p.fewPrefix, doc)
 	if err != nil {
-		return fmt.Errorf("gen_prefix: %w", err)
+		return nil, fmt.Errorf("gen_prefix: %w", err)
 	}
 	text, ok := q.(string)
 	if !ok {
-		return fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, value.Kind(q))
+		return nil, fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, value.Kind(q))
 	}
-	b.WriteString(text)
 	said, has, err := solution(a, list)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	between := ""
+	if has && prefix == "" || prefix != "" && needsSpace(text, prefix) {
+		between = few.TargetDelimiter
+	}
+	to = append(to, message{chat.Message{Role: user, Content: text}, between})
 	switch {
-	case has && prefix == "" || prefix != "" && needsSpace(text, prefix):
-		b.WriteString(few.TargetDelimiter)
+	case has:
+		to = append(to, message{chat.Message{Role: assistant, Content: join(prefix, said, " ")}, few.FewshotDelimiter})
+	case prefix != "":
+		to = append(to, message{chat.Message{Role: assistant, Content: prefix}, ""})
 	}
-	if has {
-		b.WriteString(join(prefix, said, " ") + few.FewshotDelimiter)
-		return nil
-	}
-	b.WriteString(prefix)
-	return nil
+	return to, nil
 }
 
 // solution is the text of an answer; false where there is none.
@@ -369,8 +378,8 @@ func solution(a any, list []string) (s string, has bool, err error) {
 	return "", false, fmt.Errorf("%w: doc_to_target gives a %s, want text or the number of a choice", ErrDocument, value.Kind(a))
 }
 
-// turn is the document itself, and what its answer begins with.
-func (p *Prompter) turn(q any, doc *value.Dict, delimiter string) (string, error) {
+// turn is the whole prompt: what stands before, the document itself, and what its answer begins with.
+func (p *Prompter) turn(before []message, q any, doc *value.Dict, delimiter string) (string, error) {
 	text, ok := q.(string)
 	if !ok {
 		return "", fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, value.Kind(q))
@@ -379,10 +388,14 @@ func (p *Prompter) turn(q any, doc *value.Dict, delimiter string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("gen_prefix: %w", err)
 	}
-	if prefix != "" && needsSpace(text, prefix) {
-		text += delimiter
+	if prefix == "" || !needsSpace(text, prefix) {
+		delimiter = ""
 	}
-	return text + prefix, nil
+	out := append(before[:len(before):len(before)], message{chat.Message{Role: user, Content: text}, delimiter})
+	if prefix != "" {
+		out = append(out, message{chat.Message{Role: assistant, Content: prefix}, ""})
+	}
+	return p.write(out)
 }
 
 // needsSpace reports whether neither of two texts has white space where they meet.
@@ -401,7 +414,7 @@ func join(a, b, delimiter string) string {
 }
 
 // contexts makes the requests of a document whose choices are contexts.
-func (p *Prompter) contexts(d *Document, before string, gold any) error {
+func (p *Prompter) contexts(d *Document, before []message, gold any) error {
 	d.Gold = gold
 	switch d.Target.(type) {
 	case nil, []any, *value.Dict:
@@ -409,11 +422,11 @@ func (p *Prompter) contexts(d *Document, before string, gold any) error {
 	}
 	rest := value.Str(d.Target)
 	for _, c := range d.Choices {
-		ctx, err := p.turn(c, d.Doc, "")
+		ctx, err := p.turn(before, c, d.Doc, "")
 		if err != nil {
 			return err
 		}
-		d.Requests = append(d.Requests, Request{before + ctx, p.Task.TargetDelimiter + rest})
+		d.Requests = append(d.Requests, Request{ctx, p.delimiter() + rest})
 	}
 	return p.unconditional(d)
 }
@@ -441,7 +454,7 @@ func (p *Prompter) requests(d *Document, ctx string) error {
 	}
 	d.Gold = d.Target
 	for _, c := range d.Choices {
-		d.Requests = append(d.Requests, Request{ctx, p.Task.TargetDelimiter + c})
+		d.Requests = append(d.Requests, Request{ctx, p.delimiter() + c})
 	}
 	return p.unconditional(d)
 }
@@ -451,7 +464,7 @@ func (p *Prompter) unconditional(d *Document) error {
 	for _, m := range p.Task.Metrics {
 		if m.Name == "acc_mutual_info" {
 			for _, c := range d.Choices {
-				d.Requests = append(d.Requests, Request{"", p.Task.TargetDelimiter + c})
+				d.Requests = append(d.Requests, Request{"", p.delimiter() + c})
 			}
 			return nil
 		}

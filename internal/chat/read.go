@@ -1,0 +1,106 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/regular"
+)
+
+// Files of a tokenizer's folder.
+const (
+	configFile     = "tokenizer_config.json"
+	templateFile   = "chat_template.jinja"
+	templateFolder = "additional_chat_templates"
+	maxFile        = 16 << 20
+)
+
+// Source is a chat template as a tokenizer's folder has it.
+type Source struct {
+	Template string
+	Tokens   map[string]string // special tokens by the names that templates use
+}
+
+// Read finds the chat template of a folder: chat_template.jinja, or what tokenizer_config.json says. name chooses one of several, which
+// stand in the configuration or in additional_chat_templates; "" is the default one. Where there is only one, name changes nothing.
+func Read(dir, name string) (Source, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Source{}, err
+	}
+	defer root.Close()
+	s := Source{Tokens: map[string]string{}}
+	named := map[string]string{}
+	config, err := readFile(root, configFile)
+	if err == nil && config != nil {
+		if named, s.Tokens, err = readConfig(config); err != nil {
+			err = fmt.Errorf("%s: %w", path.Join(dir, configFile), err)
+		}
+	}
+	if err == nil {
+		err = readTemplates(root, named)
+	}
+	if err != nil {
+		return Source{}, err
+	}
+	if name == "" || len(named) == 1 {
+		name = "default"
+	}
+	var ok bool
+	if s.Template, ok = named[name]; !ok {
+		have := "none"
+		if len(named) > 0 {
+			have = strings.Join(slices.Sorted(maps.Keys(named)), ", ")
+		}
+		return Source{}, fmt.Errorf("%w: %s has no template %q; there: %s", ErrTemplate, dir, name, have)
+	}
+	return s, nil
+}
+
+// readTemplates adds the templates that have files of their own.
+func readTemplates(root *os.Root, named map[string]string) error {
+	files := map[string]string{"default": templateFile}
+	entries, err := fs.ReadDir(root.FS(), templateFolder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".jinja"); ok {
+			files[name] = path.Join(templateFolder, e.Name())
+		}
+	}
+	for name, file := range files {
+		text, err := readFile(root, file)
+		if err != nil {
+			return err
+		}
+		if text != nil {
+			named[name] = string(text)
+		}
+	}
+	return nil
+}
+
+// readFile reads a file of a folder; nil without an error where there is none.
+func readFile(root *os.Root, name string) ([]byte, error) {
+	f, err := regular.In(root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%w: %s is longer than %d bytes", ErrTemplate, name, maxFile)
+	}
+	return text, err
+}
