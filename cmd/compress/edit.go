@@ -33,8 +33,10 @@ func editCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Texts, "texts", 4, "records whose generation prompts are continued, for fluency and consistency")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an earlier output, or begin an unfinished one anew")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run of the same command")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the edited matrices alone: a pruned model keeps its pattern")
+	f.StringVar(&o.Adapter, "adapter", "", "edit the model as this adapter makes it; DIR gets the model, to be used with the adapter")
 	shell.Require(cmd, "edits", "out")
-	shell.Inputs(cmd, "edits", "hparams", "stats")
+	shell.Inputs(cmd, "edits", "hparams", "stats", "adapter")
 	shell.Complete(cmd, "method", editors.Methods()...)
 	cmd.AddCommand(editUndoCmd(a), editVerifyCmd(a), editTraceCmd(a))
 	return cmd

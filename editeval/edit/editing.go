@@ -91,6 +91,7 @@ type Options struct {
 	Statistics *Statistics // for methods that need them
 	Seed       uint64      // of random starts (GRACE without Warm, LoRA)
 	Threads    int         // of float64 linear algebra; 0: all
+	KeepZeros  bool        // deltas leave elements alone that are zero before all edits: a pruned matrix keeps its pattern
 }
 
 // Editing is a model under edit. It must be used by one goroutine at a time, and nobody else may change the matrices that it edits.
@@ -99,6 +100,7 @@ type Editing struct {
 	method  method
 	hp      HParams
 	seed    uint64
+	zeros   bool // elements that are zero stay so
 	sep     []int32
 	solver  linalg.Solver
 	cov     moments.Covariance
@@ -118,7 +120,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Editing{m: m, method: method, seed: o.Seed, sep: o.Separator, solver: linalg.Solver{Threads: o.Threads}, weights: map[string]*weight{}, cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{}}
+	e := &Editing{m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator, solver: linalg.Solver{Threads: o.Threads}, weights: map[string]*weight{}, cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{}}
 	if o.HParams != nil {
 		e.hp = *o.HParams
 	} else if e.hp, err = Defaults(o.Method, m.Config()); err != nil {

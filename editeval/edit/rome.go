@@ -73,7 +73,8 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
 	}
 	r := probe.Scaled(1/d, probe.Minus(goals[0].Value(), out))
-	return &change{deltas: []Delta{{Linear: l.Name, Left: column(r), Right: column(u)}}, goals: goals}, nil
+	delta, err := e.masked(Delta{Linear: l.Name, Left: column(r), Right: column(u)})
+	return &change{deltas: []Delta{delta}, goals: goals}, err
 }
 
 // direction is C⁻¹·k, or k, of length 1.

@@ -89,7 +89,10 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*s
 	if err != nil {
 		return err
 	}
-	d := Delta{Linear: l.Name, Left: resid.T(), Right: right.T()}
+	d, err := e.masked(Delta{Linear: l.Name, Left: resid.T(), Right: right.T()})
+	if err != nil {
+		return err
+	}
 	if err := (&change{deltas: []Delta{d}}).write(e); err != nil {
 		return err
 	}

@@ -55,6 +55,9 @@ func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) 
 	} else {
 		d.Dense = t.difference()
 	}
+	if d, err = e.masked(d); err != nil {
+		return nil, err
+	}
 	return &change{deltas: []Delta{d}, losses: [][]float64{losses}}, nil
 }
 
@@ -113,6 +116,13 @@ func (t *trainer) step() {
 	if t.a.Rows > 0 {
 		t.lowRank()
 		return
+	}
+	if t.e.zeros {
+		for i, v := range t.before.Data {
+			if v == 0 {
+				t.grad[i] = 0
+			}
+		}
 	}
 	t.adam[0].Step(t.w.sum.Data, t.grad)
 	if t.e.method.name != "ft-l" || hp.Eps == 0 {

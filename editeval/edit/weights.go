@@ -39,6 +39,30 @@ func (d *Delta) Matrix() linalg.Matrix {
 	return m
 }
 
+// masked is a delta that leaves the zeros of the matrix, as it was before all edits, alone, where that is asked for: in float32, which is what a
+// journal keeps of a dense delta.
+func (e *Editing) masked(d Delta) (Delta, error) {
+	if !e.zeros {
+		return d, nil
+	}
+	w, err := e.weight(d.Linear)
+	if err != nil {
+		return d, err
+	}
+	base := &weight{linear: w.linear, dtype: w.dtype, base: w.base}
+	if err := base.reset(); err != nil {
+		return d, err
+	}
+	m := d.Matrix().Clone()
+	for i, v := range base.sum.Data {
+		m.Data[i] = float64(float32(m.Data[i]))
+		if v == 0 {
+			m.Data[i] = 0
+		}
+	}
+	return Delta{Linear: d.Linear, Dense: m}, nil
+}
+
 // weight is a matrix that is edited: what is stored, and the exact sum of that and all deltas, of which the model has the rounded values.
 type weight struct {
 	linear lm.Linear

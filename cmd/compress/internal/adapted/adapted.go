@@ -14,6 +14,11 @@ func Attach(j *shell.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func()
 	if err := edited.Attach(j, m); err != nil {
 		return nil, nil, err
 	}
+	return Bare(j, m, dir)
+}
+
+// Bare lets the adapter alone act.
+func Bare(j *shell.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
 	if dir == "" {
 		return nil, func() {}, nil
 	}

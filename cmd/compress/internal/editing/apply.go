@@ -40,7 +40,7 @@ func (r *run) size() int {
 	return max(r.o.Batch, 1)
 }
 
-// open starts the log of the run, or goes on with that of an interrupted one, and tells how many records are done.
+// begin starts the log of the run, or goes on with that of an interrupted one, and tells how many records are done.
 func (r *run) begin() (done int, err error) {
 	job, err := r.job()
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *run) job() (string, error) {
 	if r.r.Statistics != nil {
 		data = r.r.Statistics.Data
 	}
-	return shell.Fingerprint(weights, len(r.e.Steps()), r.o.Method, r.hp, r.size(), data, r.Seed, r.records), nil
+	return shell.Fingerprint(weights, len(r.e.Steps()), r.o.Method, r.hp, r.size(), data, r.Seed, r.records, r.o.KeepZeros, r.o.Adapter), nil
 }
 
 // apply writes the edits, batch by batch. An optimisation that diverges leaves its edit out.

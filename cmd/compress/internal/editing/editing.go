@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
+	"github.com/modelcompress/compress/merge"
 )
 
 // Options are the flags of the verb.
@@ -32,7 +34,12 @@ type Options struct {
 	Texts       int
 	Overwrite   bool
 	Resume      bool
+	KeepZeros   bool
+	Adapter     string
 }
+
+// errMediated refuses a folder whose experts the output would lack.
+var errMediated = errors.New("a mediated folder: its experts would be left behind (HINT: write the facts into the base and the experts it was merged from, or give editeval a plan with its experts)")
 
 // errTokenizer refuses a model that cannot be asked in words.
 var errTokenizer = errors.New("edits are text, and the model has no tokenizer.json")
@@ -94,6 +101,15 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	defer r.m.Close()
+	switch {
+	case r.m.Packed():
+		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them; --keep-zeros then keeps the pattern)", path, lm.ErrSavePacked, path)
+	case merge.IsMediated(path):
+		return nil, fmt.Errorf("%s: %w", path, errMediated)
+	}
+	if _, _, err := adapted.Bare(j, r.m, o.Adapter); err != nil {
+		return nil, err
+	}
 	if err := r.prepare(path); err != nil {
 		return nil, err
 	}
@@ -198,7 +214,7 @@ func (r *run) open(path string, tok *tokenizer.Tokenizer) error {
 	if err != nil {
 		return err
 	}
-	o := edit.Options{Method: r.o.Method, HParams: &r.hp, Statistics: st, Seed: r.Seed, Separator: sep}
+	o := edit.Options{Method: r.o.Method, HParams: &r.hp, Statistics: st, Seed: r.Seed, Separator: sep, KeepZeros: r.o.KeepZeros}
 	journal, err := readJournal(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if r.origin, err = r.m.Fingerprint(r.Ctx); err == nil {
