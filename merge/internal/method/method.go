@@ -124,6 +124,7 @@ type Program struct {
 	// is left to Apply. nil: there is no such way.
 	Words    func(b *Words) uint32
 	Whole    func(w *Whole) error // instead of Passes and Apply: all elements at once
+	Lazy     bool                 // Whole reads what it wants with Read and gets no X and no Base
 	Memory   int64                // bytes that the passes keep beyond blocks, or that Whole needs
 	Warnings []string
 }
@@ -151,6 +152,9 @@ type Whole struct {
 	X    [][]float32
 	Stat [][]float32 // statistics of the inputs, of any shape; nil where there are none
 	Out  []float32
+
+	// Read fills dst with the elements of input j from first on; the base comes after the inputs.
+	Read func(j int, dst []float32, first int64) error
 
 	Threads int          // that a program may use; 0: GOMAXPROCS
 	Stop    func() error // asked between steps that take long, if not nil; its error ends the program

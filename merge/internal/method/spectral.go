@@ -1,12 +1,14 @@
 package method
 
 import (
+	"errors"
+
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/merge/internal/spectral"
 )
 
-// spectrum is one of the methods that work on singular values of a matrix of differences: it gives the merged difference.
-type spectrum func(t *Tensor, w *Whole) (linalg.Matrix, error)
+// spectrum is one of the methods that work on singular values of matrices of differences.
+type spectrum func(p spectral.Parts, s linalg.Solver) error
 
 // program merges matrices as a whole. Tensors that are no matrices, and those over the vocabulary, get the mean difference
 // times alpha.
@@ -26,39 +28,47 @@ func (f spectrum) program(t *Tensor) (*Program, error) {
 	}
 	small := min(t.Shape[0], t.Shape[1])
 	return &Program{
-		Memory: 8 * (5*t.N + 8*small*small),
-		Whole: func(w *Whole) error {
-			m, err := f(t, w)
-			if err != nil {
-				return named(t, err)
-			}
-			for i, b := range w.Base {
-				w.Out[i] = float32(float64(b) + alpha*m.Data[i])
-			}
-			return nil
-		},
+		Memory: 8 * (5*t.N + 8*small*small), // where whole matrices must be decomposed; mostly 8·small² are needed
+		Lazy:   true,
+		Whole:  func(w *Whole) error { return named(t, f(w.parts(t, alpha), w.solver())) },
 	}, nil
 }
 
-// isotropic is Iso-C.
-func isotropic(t *Tensor, w *Whole) (linalg.Matrix, error) {
-	total := linalg.New(int(t.Shape[0]), int(t.Shape[1]))
-	for _, x := range w.X {
-		for i, b := range w.Base {
-			total.Data[i] += float64(x[i]) - float64(b)
-		}
+// parts are the differences of a matrix to its base, and the result, base + alpha·difference.
+func (w *Whole) parts(t *Tensor, alpha float64) spectral.Parts {
+	n, cols := len(t.Inputs), int(t.Shape[1])
+	x, b := make([]float32, cols), make([]float32, cols)
+	return spectral.Parts{
+		Rows: int(t.Shape[0]), Cols: cols, N: n,
+		Read: func(j, row, col int, dst linalg.Matrix) error {
+			x, b := x[:dst.Cols], b[:dst.Cols]
+			for r := range dst.Rows {
+				first := int64(row+r)*int64(cols) + int64(col)
+				if err := errors.Join(w.Read(j, x, first), w.Read(n, b, first)); err != nil {
+					return err
+				}
+				to := dst.Row(r)
+				for c, v := range x {
+					to[c] = float64(v) - float64(b[c])
+				}
+			}
+			return nil
+		},
+		Write: func(row, col int, m linalg.Matrix) error {
+			b := b[:m.Cols]
+			for r := range m.Rows {
+				first := int64(row+r)*int64(cols) + int64(col)
+				if err := w.Read(n, b, first); err != nil {
+					return err
+				}
+				to := w.Out[first:]
+				for c, v := range m.Row(r) {
+					to[c] = float32(float64(b[c]) + alpha*v)
+				}
+			}
+			return nil
+		},
 	}
-	return spectral.Isotropic(total, w.solver())
-}
-
-// taskSingular is TSV-M.
-func taskSingular(t *Tensor, w *Whole) (linalg.Matrix, error) {
-	delta := func(j int, dst linalg.Matrix) {
-		for i, b := range w.Base {
-			dst.Data[i] = float64(w.X[j][i]) - float64(b)
-		}
-	}
-	return spectral.TaskSingular(int(t.Shape[0]), int(t.Shape[1]), len(w.X), delta, w.solver())
 }
 
 // solver computes for a whole tensor.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/spectral"
 )
 
 // Method is one way to merge.
@@ -258,11 +259,11 @@ var table = []Method{
 	{
 		Summary: "leading singular directions of differences, made orthogonal",
 		Spec:    recipe.Method{Name: "tsv_m", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("alpha", 1)}},
-		New:     each(spectrum(taskSingular).program),
+		New:     each(spectrum(spectral.Parts.TaskSingular).program),
 	},
 	{
 		Summary: "sum of differences with equal singular values",
 		Spec:    recipe.Method{Name: "iso_c", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("alpha", 1)}},
-		New:     each(spectrum(isotropic).program),
+		New:     each(spectrum(spectral.Parts.Isotropic).program),
 	},
 }

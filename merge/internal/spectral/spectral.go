@@ -45,24 +45,30 @@ func polar(m linalg.Matrix, s linalg.Solver) (orth linalg.Matrix, mean float64, 
 		s.Mul(orth, u, v, linalg.Product{TransB: true})
 		return orth, average(values), nil
 	}
-	scaled := w.Clone() // W·Λ^(-1/2)
-	for i := range k {
-		row := scaled.Row(i)
-		for j, v := range values {
-			row[j] /= math.Sqrt(v)
-		}
-	}
 	for i, v := range values {
 		values[i] = math.Sqrt(v)
 	}
-	root := linalg.New(k, k) // the inverse root of the Gram matrix
-	s.Mul(root, scaled, w, linalg.Product{TransB: true})
+	root := rooted(values, w, s)
 	if m.Rows <= m.Cols {
 		s.Mul(orth, root, m, linalg.Product{})
 	} else {
 		s.Mul(orth, m, root, linalg.Product{})
 	}
 	return orth, average(values), stopped(s)
+}
+
+// rooted is W·diag(1/values)·Wᵀ for positive values. It overwrites W.
+func rooted(values []float64, w linalg.Matrix, s linalg.Solver) linalg.Matrix {
+	k := len(values)
+	for i := range k { // W·diag(values)^(-1/2), times its own transpose
+		row := w.Row(i)
+		for j, v := range values {
+			row[j] /= math.Sqrt(v)
+		}
+	}
+	root := linalg.New(k, k)
+	s.Mul(root, w, w, linalg.Product{TransB: true})
+	return root
 }
 
 // gramEigen decomposes the Gram matrix of the smaller side, with values in ascending order.

@@ -67,6 +67,22 @@ func far(a, b linalg.Matrix) float64 {
 	return d.Norm() / b.Norm()
 }
 
+// parts gives matrices in parts, and collects the result.
+func parts(list []linalg.Matrix) (Parts, linalg.Matrix) {
+	out := linalg.New(list[0].Rows, list[0].Cols)
+	return Parts{
+		Rows: out.Rows, Cols: out.Cols, N: len(list),
+		Read: func(j, row, col int, dst linalg.Matrix) error {
+			dst.Copy(list[j].Sub(row, row+dst.Rows, col, col+dst.Cols))
+			return nil
+		},
+		Write: func(row, col int, m linalg.Matrix) error {
+			out.Sub(row, row+m.Rows, col, col+m.Cols).Copy(m)
+			return nil
+		},
+	}, out
+}
+
 // TestTaskSingularIsItsDefinition: through Gram matrices the result is that of whole decompositions, to 1e-7 at worst, which is
 // what squaring a ratio of 1e4 leaves; wide, tall and square, for several numbers of models, and where singular values fall
 // over eight orders of magnitude, where decompositions are made.
@@ -75,7 +91,7 @@ func TestTaskSingularIsItsDefinition(t *testing.T) {
 	for _, c := range []struct {
 		rows, cols, n int
 		fall          float64
-	}{{60, 100, 2, 1}, {100, 60, 2, 1}, {64, 64, 2, 1}, {60, 90, 3, 1}, {96, 70, 10, 1}, {50, 80, 2, 0.66}, {40, 40, 1, 1}} {
+	}{{60, 100, 2, 1}, {100, 60, 2, 1}, {64, 64, 2, 1}, {60, 90, 3, 1}, {96, 70, 10, 1}, {40, 600, 2, 1}, {600, 40, 3, 1}, {50, 80, 2, 0.66}, {40, 40, 1, 1}} {
 		var deltas []linalg.Matrix
 		for range c.n {
 			d := normal(r, c.rows, c.cols)
@@ -97,6 +113,13 @@ func TestTaskSingularIsItsDefinition(t *testing.T) {
 		}
 		if d := far(got, byDecomposition(t, deltas)); !(d < 1e-7) {
 			t.Errorf("%+v: %g from the definition", c, d)
+		}
+		p, out := parts(deltas)
+		if err := p.TaskSingular(linalg.Solver{}); err != nil {
+			t.Fatal(err)
+		}
+		if d := far(out, got); !(d < 1e-7) {
+			t.Errorf("%+v: in parts %g apart", c, d)
 		}
 	}
 }
@@ -122,6 +145,15 @@ func TestIsotropicHasEqualValues(t *testing.T) {
 		s.Mul(want, u, v, linalg.Product{TransB: true})
 		if d := far(got, want); !(d < 1e-7) {
 			t.Errorf("[%d, %d]: %g from the definition", m.Rows, m.Cols, d)
+		}
+		half := m.Clone()
+		half.Scale(0.5)
+		p, out := parts([]linalg.Matrix{half, half})
+		if err := p.Isotropic(s); err != nil {
+			t.Fatal(err)
+		}
+		if d := far(out, got); !(d < 1e-7) {
+			t.Errorf("[%d, %d]: in parts %g apart", m.Rows, m.Cols, d)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,74 +80,6 @@ func (e *engine) copy(ws *workspace, s segment, check bool) error {
 	bits := int64(s.DType.Bits())
 	lo, hi := s.first*bits/8, s.end*bits/8
 	e.full <- chunk{s.run, lo, s.Raw[lo:hi], nil}
-	return nil
-}
-
-// whole runs a program that wants all elements at once.
-func (e *engine) whole(p *method.Program, segments []segment) error {
-	if len(segments) == 0 {
-		return nil
-	}
-	r := segments[0].run
-	w := &method.Whole{Out: make([]float32, r.Tensor.N), Threads: e.o.Workers, Stop: func() error { return context.Cause(e.ctx) }}
-	for range r.X {
-		w.X = append(w.X, make([]float32, r.Tensor.N))
-	}
-	if r.Base != nil {
-		w.Base = make([]float32, r.Tensor.N)
-	}
-	err := e.each(segments, func(_ *workspace, i int) error {
-		s := segments[i]
-		for j, src := range r.X {
-			if err := r.load(src, j, w.X[j][s.first:s.end], s.first, true); err != nil {
-				return err
-			}
-		}
-		if r.Base == nil {
-			return nil
-		}
-		return r.load(r.Base, len(r.X), w.Base[s.first:s.end], s.first, true)
-	})
-	if err == nil {
-		err = e.wholeStat(r, w)
-	}
-	if err == nil {
-		err = e.check([]*run{r})
-	}
-	if err == nil {
-		err = p.Whole(w)
-	}
-	if err != nil {
-		return err
-	}
-	return e.each(segments, func(_ *workspace, i int) error {
-		s := segments[i]
-		size := width(s.DType)
-		data := direct.Buffer(make([]byte, (s.end-s.first)*size+direct.Slack), e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
-		if err := e.store(s, data, w.Out[s.first:s.end], s.first); err != nil {
-			return err
-		}
-		e.full <- chunk{s.run, s.first * size, data, nil}
-		return nil
-	})
-}
-
-// wholeStat reads the statistics of a whole tensor.
-func (e *engine) wholeStat(r *run, w *method.Whole) error {
-	for j, src := range r.Stat {
-		w.Stat = append(w.Stat, nil)
-		if src == nil {
-			continue
-		}
-		n := int64(1)
-		for _, d := range r.Tensor.Inputs[j].Stat {
-			n *= d
-		}
-		w.Stat[j] = make([]float32, n)
-		if err := src.Read(w.Stat[j], 0); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -146,6 +146,7 @@ type engine struct {
 	full  chan chunk  // to be written
 	free  chan []byte // buffers for the output
 
+	alone    sync.Mutex // held by a program over whole tensors
 	mu       sync.Mutex
 	result   Result
 	reserved int64 // memory of workers and writers
@@ -223,7 +224,11 @@ func need(g Group) int64 {
 	n := g.Program.Memory
 	if g.Program.Whole != nil {
 		it := g.Items[0]
-		n += 4 * it.Tensor.N * int64(len(it.X)+2)
+		copies := int64(len(it.X) + 2)
+		if g.Program.Lazy {
+			copies = 1
+		}
+		n += 4 * it.Tensor.N * copies
 	}
 	return n
 }
