@@ -6,7 +6,7 @@
 # COMPRESS is the program; LAB holds base, train/news.jsonl, train/sums.jsonl and tasks/lab_news.yaml, tasks/lab_subtract.yaml; the data of
 # the tasks are looked for in the folder three above LAB. Every 20th training record is held out. The learning rate of each kind is
 # the one with the lowest held-out loss on news with seed 0; it is used for both skills and three seeds. What is in OUT already is not
-# done again; KINDS="lora8 mos4th" takes some only. Prints a Markdown table: mean ± standard error over the seeds.
+# done again, an interrupted run goes on; KINDS="lora8 mos4th" takes some only. Prints a Markdown table: mean ± standard error over the seeds.
 set -euo pipefail
 compress=$(realpath "$1") lab=$(realpath "$2") out=$3 processes=${4:-1}
 mkdir -p "$out/runs" "$out/scores"
@@ -35,7 +35,7 @@ train() {
   [ -f "$dir/training.json" ] && return
   # shellcheck disable=SC2046
   "$compress" lora train "$lab/base" --data "$1.train.jsonl" --eval "$1.held.jsonl" $(shape "$2") --lr "$3" --seed "$4" \
-    --batch 16 --steps 240 --seqlen 256 --schedule cosine --warmup 12 --clip 1 --precision fast --threads 1 --out "$dir" -q
+    --batch 16 --steps 240 --seqlen 256 --schedule cosine --warmup 12 --clip 1 --precision fast --threads 1 --out "$dir" --resume -q
 }
 
 # score SKILL KIND RATE SEED
@@ -58,7 +58,7 @@ export -f train score shape task one
 export compress lab
 
 for k in $kinds; do for r in $rates; do echo "train news $k $r 0"; done; done | xargs -P "$processes" -I{} bash -c '{}'
-for s in 0 1 2; do for skill in news sums; do for k in $kinds; do echo "one $skill $k $(rate "$k") $s"; done; done; done |
+for skill in news sums; do for s in 0 1 2; do for k in $kinds; do echo "one $skill $k $(rate "$k") $s"; done; done; done |
   xargs -P "$processes" -I{} bash -c '{}'
 
 echo "| trained | parameters | bytes | rate | news, accuracy | news, held-out loss | sums, exact match | sums, held-out loss | ms a step (sums) |"

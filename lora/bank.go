@@ -70,20 +70,25 @@ func (b *Bank) Memory() []Memory {
 	defer b.mu.Unlock()
 	list := make([]Memory, 0, len(b.names))
 	for name, a := range b.names {
-		m := Memory{Name: name, Kind: a.Kind()}
-		for _, p := range a.inner.Params() {
-			m.Bytes += 4 * int64(p.Value.Len())
-		}
-		for _, p := range mos.Pools(a.inner) {
-			m.Bytes += 4 * int64(len(p.IndexA)+len(p.IndexB))
-		}
-		for _, l := range a.inner.Low {
-			m.LoRA += plainBytes(l)
-		}
-		list = append(list, m)
+		list = append(list, memoryOf(name, a.inner))
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	return list
+}
+
+// memoryOf is what an adapter takes in a bank.
+func memoryOf(name string, a *adapter.Adapter) Memory {
+	m := Memory{Name: name, Kind: string(a.Config.Kind)}
+	for _, p := range a.Params() {
+		m.Bytes += 4 * int64(p.Value.Len())
+	}
+	for _, p := range mos.Pools(a) {
+		m.Bytes += 4 * int64(len(p.IndexA)+len(p.IndexB))
+	}
+	for _, l := range a.Low {
+		m.LoRA += plainBytes(l)
+	}
+	return m
 }
 
 // plainBytes is what a module's factors take as they are.

@@ -30,6 +30,7 @@ type Inspection struct {
 	Trained   int64          `json:"trained"` // parameters
 	Bytes     int64          `json:"bytes"`   // of the weights' file
 	DTypes    []string       `json:"dtypes"`
+	Memory    Memory         `json:"memory"` // in a Bank
 	Modules   []ModuleReport `json:"modules"`
 	Types     []TypeReport   `json:"types"`
 	Whole     []WholeReport  `json:"whole,omitempty"`
@@ -98,6 +99,7 @@ func Inspect(ctx context.Context, dir, model string) (*Inspection, error) {
 		Adapter: dir, Kind: string(c.Kind), Base: c.Base, Checked: model, RSLoRA: c.RSLoRA, DoRA: c.DoRA, Bias: string(c.Biases),
 		Targets: targetValue(c.Targets), Trained: a.Count(), Notes: notes, Modules: []ModuleReport{},
 	}
+	r.Memory = memoryOf(dir, a)
 	if r.Bytes, r.DTypes, err = weightsOf(dir); err != nil {
 		return nil, err
 	}

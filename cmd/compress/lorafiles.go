@@ -112,12 +112,18 @@ func loraExtractCmd(a *shell.App) *cobra.Command {
 func loraInspectCmd(a *shell.App) *cobra.Command {
 	model := ""
 	cmd := a.Verb(shell.Verb{
-		Use: "inspect DIR", Short: "Show what an adapter holds",
+		Use: "inspect DIR...", Short: "Show what adapters hold",
 		Long: "Reads an adapter, checks its files against each other, and shows its kind, ranks, scales, the size of its changes and what else it holds. " +
-			"With --model everything must fit that base, and the first tensor that does not is named.",
-		Example: "compress lora inspect my-adapter --model testdata/nano/base",
-		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return adapting.Inspect(j, args[0], model) },
+			"With --model everything must fit that base, and the first tensor that does not is named. Of several adapters it shows the memory that they " +
+			"take together, and that of as many plain LoRAs.",
+		Example: "compress lora inspect my-adapter --model testdata/nano/base\ncompress lora inspect first second third",
+		Args:    cobra.MinimumNArgs(1),
+		Run: func(j *shell.Job, args []string) (any, error) {
+			if len(args) > 1 {
+				return adapting.InspectAll(j, args, model)
+			}
+			return adapting.Inspect(j, args[0], model)
+		},
 	})
 	cmd.Flags().StringVar(&model, "model", "", "folder of the base that the adapter must fit")
 	shell.Inputs(cmd, "model")

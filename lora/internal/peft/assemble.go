@@ -144,6 +144,9 @@ func (r *reader) match() error {
 	for _, m := range list {
 		targeted[m.Path] = true
 		if r.low[m.Path] == nil {
+			if err := r.foreign(); err != nil {
+				return err
+			}
 			return fmt.Errorf("%w: module %s is targeted, but there are no factors for it", adapter.ErrFile, m.Path)
 		}
 	}
@@ -159,6 +162,26 @@ func (r *reader) match() error {
 	}
 	if len(list) == 0 && len(r.WholeModules) == 0 && r.tokens == nil {
 		return fmt.Errorf("%w: target_modules match no module of the base", adapter.ErrTarget)
+	}
+	return nil
+}
+
+// foreign names the first factor whose shape is that of another base.
+func (r *reader) foreign() error {
+	for _, m := range r.modules {
+		f := r.low[m.Path]
+		if f == nil {
+			continue
+		}
+		for _, side := range []struct {
+			part      string
+			dim, want int
+		}{{"A", 1, m.In}, {"B", 0, m.Out}} {
+			info, ok := r.file.Info(f.keys[side.part])
+			if ok && len(info.Shape) == 2 && info.Shape[side.dim] != int64(side.want) {
+				return fmt.Errorf("tensor %.200q: %w: shape %v, the base has %d channels there", f.keys[side.part], adapter.ErrBase, info.Shape, side.want)
+			}
+		}
 	}
 	return nil
 }

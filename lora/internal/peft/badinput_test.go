@@ -152,6 +152,7 @@ func TestBadInput(t *testing.T) {
 		"regex":               {m: good().set("target_modules", `.*\.q_proj`)},
 		"no A":                {good().drop(first + ".lora_A.weight"), adapter.ErrFile, "has no factor A"},
 		"no B":                {good().drop(second + ".lora_B.weight"), adapter.ErrFile, "has no factor B"},
+		"a smaller base":      {good().drop(second+".lora_B.weight").drop(second+".lora_A.weight").add(first+".lora_A.weight", 2, 3), adapter.ErrBase, first + ".lora_A.weight"},
 		"no factors":          {good().drop(second + ".lora_B.weight").drop(second + ".lora_A.weight"), adapter.ErrFile, "model.layers.1.self_attn.q_proj is targeted"},
 		"shape of A":          {good().add(first+".lora_A.weight", 2, 5), adapter.ErrBase, `layers.0.self_attn.q_proj.lora_A.weight": adapter is for another base model: shape [2 5], the base asks for [2 4]`},
 		"shape of B":          {good().add(second+".lora_B.weight", 2, 6), adapter.ErrBase, "the base asks for [6 2]"},

@@ -275,6 +275,7 @@ func Inspect(j *shell.Job, dir, model string) (any, error) {
 	for _, w := range r.Whole {
 		j.Printf("whole tensor %s %v, %s\n", w.Tensor, w.Shape, w.SavedFor)
 	}
+	j.Printf("in memory %s, plain factors of the same ranks %s\n", shell.Size(r.Memory.Bytes), shell.Size(r.Memory.LoRA))
 	if s := r.Shards; s != nil {
 		j.Printf("equivalent rank %d, %d shards a vector, private rank %d, sampling %s, %d dead shards\n", s.EquivalentRank, s.Shards, s.Private, s.Sampling, s.Dead)
 	}
