@@ -22,6 +22,8 @@ var (
 	ErrNoRouter = serve.ErrNoRouter
 	// ErrUnknownExpert: there is no expert of that name.
 	ErrUnknownExpert = serve.ErrUnknownExpert
+	// ErrMixed: requests with different experts cannot be computed in one pass.
+	ErrMixed = serve.ErrMixed
 )
 
 type (

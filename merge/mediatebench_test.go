@@ -2,6 +2,7 @@ package merge
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -101,4 +102,84 @@ func BenchmarkSwitch(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkMixed compares, for requests of a few tokens with two experts, one mixed pass, a pass for each of the two with weights in the
+// cache, and the same with weights that are made anew. The folder is that of BenchmarkSwitch; its embeddings must not be routed.
+func BenchmarkMixed(b *testing.B) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	dir := os.Getenv("COMPRESS_MEDIATED")
+	if dir == "" {
+		dir, _ = mediated(b, mediateRecipe("{select: all, keep: {lowrank: 8}}", trio...), Options{})
+	}
+	e, err := OpenExperts(b.Context(), dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	m, err := lm.Load(b.Context(), dir, dev, lm.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	weights := [][]float64{make([]float64, len(e.Names())), make([]float64, len(e.Names()))}
+	weights[0][0], weights[1][1] = 1, 1
+	forward := func(b *testing.B, ids ...[]int32) {
+		if _, err := m.Forward(b.Context(), ids, lm.ForwardOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, n := range []int{1, 16, 256} {
+		r, err := e.Attach(m, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ids := make([]int32, n)
+		b.Run(fmt.Sprintf("tokens=%d/mixed", n), func(b *testing.B) {
+			b.ReportMetric(boolMetric(r.MixedIsCheaper([]int{n, n}, weights)), "chosen-when-cold")
+			for b.Loop() {
+				undo, err := r.Mixed([]int{n, n}, weights)
+				if err != nil {
+					b.Fatal(err)
+				}
+				forward(b, ids, ids)
+				undo()
+			}
+		})
+		apart := func(b *testing.B, r *Routed) {
+			for _, w := range weights {
+				if err := r.Use(w); err != nil {
+					b.Fatal(err)
+				}
+				forward(b, ids)
+			}
+			if err := r.Undo(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.Run(fmt.Sprintf("tokens=%d/cached", n), func(b *testing.B) {
+			apart(b, r)
+			b.ReportMetric(boolMetric(r.MixedIsCheaper([]int{n, n}, weights)), "mixed-chosen")
+			for b.Loop() {
+				apart(b, r)
+			}
+		})
+		b.Run(fmt.Sprintf("tokens=%d/cold", n), func(b *testing.B) {
+			for b.Loop() {
+				fresh, err := e.Attach(m, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				apart(b, fresh)
+			}
+		})
+	}
+}
+
+func boolMetric(x bool) float64 {
+	if x {
+		return 1
+	}
+	return 0
 }

@@ -191,3 +191,12 @@ func Apart(d safetensors.DType, a, b []byte) (float64, error) {
 	}
 	return sum, nil
 }
+
+// Widen reads the elements of a tensor's bytes.
+func Widen(dst []float32, data []byte, d safetensors.DType) error {
+	src, err := stream.NewMapped(data, d, 0, nil)
+	if err != nil {
+		return err
+	}
+	return src.Read(dst, 0)
+}
