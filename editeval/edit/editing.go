@@ -133,6 +133,9 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 		return nil, fmt.Errorf("%w: layers: %s writes to one layer, not %d", ErrOptions, method.name, len(e.hp.Layers))
 	}
 	for _, b := range e.hp.Layers {
+		if method.name == "ike" {
+			break // it writes nowhere
+		}
 		if _, err := probe.Linear(m, b, arch.Down); err != nil {
 			return nil, err
 		}

@@ -38,6 +38,9 @@ type Options struct {
 	Adapter     string
 }
 
+// errNone: there is nothing to write.
+var errNone = errors.New("no edit was made: the optimisation of every one diverged")
+
 // errMediated refuses a folder whose experts the output would lack.
 var errMediated = errors.New("a mediated folder: its experts would be left behind (HINT: write the facts into the base and the experts it was merged from, or give editeval a plan with its experts)")
 
@@ -116,7 +119,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	defer r.e.Close()
 	if err := r.work(); err != nil {
 		if r.log != nil {
-			err = errors.Join(err, r.log.Close())
+			_ = r.log.Close() // it may be removed already
 		}
 		return nil, err
 	}
@@ -271,6 +274,9 @@ func (r *run) work() error {
 	if err := r.apply(); err != nil {
 		return err
 	}
+	if n := len(r.r.Failed); n == len(r.records) {
+		return errors.Join(fmt.Errorf("%w: %s", errNone, r.r.Failed[0].Why), r.log.Remove())
+	}
 	if r.r.Drift, err = r.e.Drift(r.Ctx, base); err != nil {
 		return err
 	}
@@ -286,6 +292,9 @@ func (r *run) work() error {
 		return err
 	}
 	r.r.Damped = r.e.Damped()
+	for _, d := range r.r.Damped {
+		r.Note("layer %d: the covariance of keys is not positive definite: %.2g of its mean diagonal was added (HINT: --stats with more text)", d.Layer, d.Share)
+	}
 	r.r.SumError, err = r.e.CheckSum()
 	return err
 }
