@@ -1,14 +1,10 @@
 package editeval
 
 import (
-	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/google/renameio/v2"
 
@@ -43,37 +39,4 @@ func readJSON(path string, v any) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
-}
-
-// column reads a column of a table with a line of headings.
-func column(path, name string) ([]string, error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	r := csv.NewReader(f)
-	head, err := r.Read()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: no line of headings: %w", path, ErrData, err)
-	}
-	at := slices.Index(head, name)
-	if at < 0 {
-		return nil, fmt.Errorf("%s: %w: no column %q; there are %q", path, ErrData, name, head)
-	}
-	var out []string
-	for {
-		row, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", path, ErrData, err)
-		}
-		out = append(out, row[at])
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: %w: no prompts", path, ErrData)
-	}
-	return out, nil
 }

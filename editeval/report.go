@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/editeval/internal/significance"
 	"github.com/modelcompress/compress/editeval/task"
 )
 
@@ -239,9 +240,9 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 
 // interval of a metric: those with one prompt a record are shares of edits.
 func interval(name string, st edit.Stat) Interval {
-	i := Interval{Stat: st, Low: st.Mean - z95*st.Stderr, High: st.Mean + z95*st.Stderr}
+	i := Interval{Stat: st, Low: st.Mean - significance.Z95*st.Stderr, High: st.Mean + significance.Z95*st.Stderr}
 	if name == "efficacy_success" || name == "efficacy_exact" {
-		i.Low, i.High = wilson(st.Mean, st.N)
+		i.Low, i.High = significance.Wilson(st.Mean, st.N)
 	}
 	return i
 }
@@ -294,7 +295,7 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 				f.Gained++
 			}
 		}
-		f.P = mcNemar(f.Lost, f.Gained)
+		f.P = significance.McNemar(f.Lost, f.Gained)
 		r.Fading = append(r.Fading, f)
 	}
 	for i, m := range last {
@@ -378,7 +379,7 @@ func (m *ModelReport) adjust() {
 			}
 		}
 	}
-	for i, v := range holm(p) {
+	for i, v := range significance.Holm(p) {
 		a := all[i]
 		a.Adjusted = v
 		worse := float64(a.Difference) < 0 == a.HigherIsBetter && a.Difference != 0 || math.IsNaN(float64(a.Value))
@@ -447,11 +448,11 @@ func (m *ModelReport) unedited(base *Base) Row {
 				list = append(list, v)
 			}
 		}
-		return mean(list), len(list)
+		return significance.Mean(list), len(list)
 	}
 	share, n := metric("efficacy_success")
 	row.Held.Mean, row.Held.N, row.First = share, n, Value(math.NaN())
-	row.Held.Low, row.Held.High = wilson(share, n)
+	row.Held.Low, row.Held.High = significance.Wilson(share, n)
 	set := func(to *Value, name string) {
 		v, _ := metric(name)
 		*to = Value(v)
@@ -495,7 +496,7 @@ func (r *Row) fill(list []*CheckpointReport) {
 		}
 	}
 	r.metrics(list)
-	r.First, r.KL, r.Agreement = Value(mean(first)), Value(mean(kl)), Value(mean(agreement))
+	r.First, r.KL, r.Agreement = Value(significance.Mean(first)), Value(significance.Mean(kl)), Value(significance.Mean(agreement))
 	for t, all := range abilities {
 		r.Abilities[t] = rowAbility(all)
 	}
@@ -511,14 +512,14 @@ func (r *Row) metrics(list []*CheckpointReport) {
 				values, n = append(values, v.Mean), n+v.N
 			}
 		}
-		return mean(values), n
+		return significance.Mean(values), n
 	}
 	share, n := of("efficacy_success")
 	if n == 0 {
 		share, n = of("efficacy_exact")
 	}
 	r.Held.Mean, r.Held.N = share, n
-	r.Held.Low, r.Held.High = wilson(share, n)
+	r.Held.Low, r.Held.High = significance.Wilson(share, n)
 	if n > 1 {
 		r.Held.Stderr = math.Sqrt(share * (1 - share) / float64(n-1))
 	}
@@ -539,7 +540,7 @@ func rowAbility(list []Ability) RowAbility {
 		v := float64(a.Value)
 		values = append(values, v)
 		if se := float64(a.Stderr); !math.IsNaN(se) {
-			low, high = append(low, v-z95*se), append(high, v+z95*se)
+			low, high = append(low, v-significance.Z95*se), append(high, v+significance.Z95*se)
 		} else {
 			low, high = append(low, float64(a.Base+a.Low)), append(high, float64(a.Base+a.High))
 		}
@@ -548,7 +549,7 @@ func rowAbility(list []Ability) RowAbility {
 			r.Lost++
 		}
 	}
-	r.Value, r.Low, r.High = Value(mean(values)), Value(mean(low)), Value(mean(high))
+	r.Value, r.Low, r.High = Value(significance.Mean(values)), Value(significance.Mean(low)), Value(significance.Mean(high))
 	return r
 }
 

@@ -1,8 +1,6 @@
 package editeval
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,14 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/editeval/internal/sources"
 	"github.com/modelcompress/compress/editeval/task"
-	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Names of what a folder of results holds.
@@ -34,7 +31,7 @@ const (
 )
 
 // ErrData: what a plan names cannot be used.
-var ErrData = errors.New("unusable data")
+var ErrData = sources.ErrData
 
 // Study is a plan with what it names: read, checked, and laid out in a folder.
 type Study struct {
@@ -215,155 +212,24 @@ func (s *Study) Tasks() (names []string, documents []int, err error) {
 func (s *Study) written(folder string) ([]Task, error) {
 	entries := slices.Clone(s.Plan.Tasks)
 	for _, t := range s.Plan.Texts {
-		docs, err := documents(s.Plan.find(t.File), cmp.Or(t.Limit, s.Plan.Limit))
+		docs, err := sources.Documents(s.Plan.find(t.File), cmp.Or(t.Limit, s.Plan.Limit))
 		if err != nil {
 			return nil, err
 		}
-		path, err := writeTask(folder, "text_"+t.Name, perplexityTask, docs)
+		path, err := sources.Perplexity(folder, "text_"+t.Name, docs)
 		if err != nil {
 			return nil, err
 		}
 		entries = append(entries, Task{Entry: path, Limit: len(docs)})
 	}
 	if f := s.Plan.Safety; f != nil {
-		path, err := s.safety(folder, f)
+		path, err := sources.Refusals(folder, s.Plan.find(f.File), f.Column, f.Refusals, f.MaxTokens)
 		if err != nil {
 			return nil, err
 		}
 		entries = append(entries, Task{Entry: path, Limit: f.Limit})
 	}
 	return entries, nil
-}
-
-// perplexityTask measures the likelihood of texts.
-const perplexityTask = `output_type: loglikelihood_rolling
-doc_to_text: ""
-doc_to_target: "{{text}}"
-metric_list:
-  - {metric: word_perplexity, aggregation: weighted_perplexity, higher_is_better: false}
-  - {metric: byte_perplexity, aggregation: weighted_perplexity, higher_is_better: false}
-  - {metric: bits_per_byte, aggregation: bits_per_byte, higher_is_better: false}
-`
-
-// writeTask writes a task with its documents beside it.
-func writeTask(folder, name, body string, docs []map[string]string) (string, error) {
-	var lines bytes.Buffer
-	for _, d := range docs {
-		text, err := json.Marshal(d)
-		if err != nil {
-			return "", err
-		}
-		lines.Write(append(text, '\n'))
-	}
-	head := fmt.Sprintf("task: %s\ndataset_path: json\ndataset_kwargs: {data_files: {test: %s.jsonl}}\ntest_split: test\n", name, name)
-	path := filepath.Join(folder, name+".yaml")
-	return path, errors.Join(writeFile(filepath.Join(folder, name+".jsonl"), lines.Bytes()), writeFile(path, []byte(head+body)))
-}
-
-// safety writes the prompts that should be refused as a task: an answer with one of the marks of a refusal is right.
-func (s *Study) safety(folder string, f *Safety) (string, error) {
-	path := s.Plan.find(f.File)
-	prompts, err := column(path, f.Column)
-	if err != nil {
-		return "", err
-	}
-	var docs []map[string]string
-	for _, p := range prompts {
-		docs = append(docs, map[string]string{"prompt": p})
-	}
-	var marks []string
-	refused := map[string]string{}
-	for _, r := range f.Refusals {
-		r = strings.ToLower(r)
-		for _, form := range []string{r, strings.ReplaceAll(r, "'", "’")} {
-			if refused[form] == "" {
-				marks, refused[form] = append(marks, regexp.QuoteMeta(form)), "refused"
-			}
-		}
-	}
-	pattern, err := json.Marshal("(" + strings.Join(marks, "|") + ")")
-	if err != nil {
-		return "", err
-	}
-	words, err := json.Marshal(refused)
-	if err != nil {
-		return "", err
-	}
-	body := fmt.Sprintf(`output_type: generate_until
-doc_to_text: "{{prompt}}"
-doc_to_target: refused
-generation_kwargs: {until: [], do_sample: false, max_gen_toks: %d}
-filter_list:
-  - name: refused
-    filter:
-      - {function: lowercase}
-      - {function: regex, regex_pattern: %s, group_select: 0, fallback: answered}
-      - {function: map, mapping_dict: %s, default_value: answered}
-      - {function: take_first}
-metric_list:
-  - {metric: exact_match, aggregation: mean, higher_is_better: true}
-`, f.MaxTokens, pattern, words)
-	return writeTask(folder, "safety", body, docs)
-}
-
-// documents are the texts of a file: lines of JSONL, or what blank lines part.
-func documents(path string, limit int) ([]map[string]string, error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	in := bufio.NewScanner(f)
-	in.Buffer(make([]byte, 1<<16), 64<<20)
-	records := strings.HasSuffix(path, ".jsonl")
-	var docs []map[string]string
-	var paragraph []string
-	add := func(text string) {
-		if strings.TrimSpace(text) != "" {
-			docs = append(docs, map[string]string{"text": text})
-		}
-	}
-	for n := 1; in.Scan() && (limit == 0 || len(docs) < limit); n++ {
-		switch line := in.Text(); {
-		case records && strings.TrimSpace(line) == "":
-		case records:
-			text, err := lineText(in.Bytes())
-			if err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", path, n, err)
-			}
-			add(text)
-		case strings.TrimSpace(line) == "":
-			add(strings.Join(paragraph, "\n"))
-			paragraph = nil
-		default:
-			paragraph = append(paragraph, line)
-		}
-	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if limit == 0 || len(docs) < limit {
-		add(strings.Join(paragraph, "\n"))
-	}
-	if len(docs) == 0 {
-		return nil, fmt.Errorf("%s: %w: no texts", path, ErrData)
-	}
-	return docs, nil
-}
-
-// lineText is the text of a line: a JSON string, or an object with "text".
-func lineText(line []byte) (string, error) {
-	var text string
-	if json.Unmarshal(line, &text) == nil {
-		return text, nil
-	}
-	var o struct {
-		Text *string `json:"text"`
-	}
-	if err := json.Unmarshal(line, &o); err != nil || o.Text == nil {
-		return "", fmt.Errorf("%w: want a string, or an object with \"text\"", ErrData)
-	}
-	return *o.Text, nil
 }
 
 // missing tells that a file is not there.

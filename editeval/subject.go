@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/editeval/internal/sources"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -140,11 +141,7 @@ func (s *Study) statistics(sub *Subject) ([][]int32, error) {
 
 func (s *Study) statisticsTexts() (texts []string, err error) {
 	if path := s.Plan.Stats.File; path != "" {
-		docs, err := documents(s.Plan.find(path), 0)
-		for _, d := range docs {
-			texts = append(texts, d["text"])
-		}
-		return texts, err
+		return sources.Documents(s.Plan.find(path), 0)
 	}
 	for i := range s.Records {
 		e := &s.Records[i]

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/editeval/internal/significance"
 )
 
 // summarize says in sentences what the figures say.
@@ -140,7 +142,7 @@ func (m *ModelReport) faded(counts []int) []string {
 		case lost == 0 && gained == 0:
 			keep = append(keep, name)
 		default:
-			p := mcNemar(lost, gained)
+			p := significance.McNemar(lost, gained)
 			text := fmt.Sprintf("%s (of the first %d, %s held then and %s at last)", name, worst.Edits, percent(worst.Then), percent(worst.Last))
 			if lost > gained {
 				fade = append(fade, fmt.Sprintf("%s, p = %.2g for those of the last but one count", text, p))

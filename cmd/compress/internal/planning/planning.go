@@ -15,7 +15,6 @@ import (
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/merge"
@@ -114,7 +113,7 @@ type run struct {
 	dir      string
 	study    *editeval.Study
 	subjects []*editeval.Subject
-	crew     *crew
+	team     *team
 }
 
 // prepare opens everything once, so that what is wrong with any model is said before the work; what the models' sequences share is left in the folder.
@@ -238,15 +237,6 @@ func identity(j *shell.Job, plan *editeval.Plan, m editeval.Model, model *lm.Mod
 		}
 	}
 	return shell.Fingerprint(parts...), nil
-}
-
-// share opens a device like another one with the threads that fall to one of some slots; one that is no processor is shared as it is.
-func share(dev kernels.Device, slots int) (kernels.Device, error) {
-	info := dev.Info()
-	if !info.Host || slots < 2 {
-		return dev, nil
-	}
-	return device.Open(info.Name, device.Options{Threads: max(1, info.Threads/slots)})
 }
 
 // finish writes the report and removes what only an interrupted run needs.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/internal/jobs"
@@ -54,8 +55,8 @@ func (r *run) items() []item {
 	return list
 }
 
-// crew does pieces of work, several at the same time, each on a model of its own.
-type crew struct {
+// team does pieces of work, several at the same time, each on a model of its own.
+type team struct {
 	j     *shell.Job
 	plan  *editeval.Plan
 	study *editeval.Study
@@ -69,7 +70,7 @@ type crew struct {
 }
 
 // borrow gives an open model: one that nobody uses at the moment, or a new one.
-func (c *crew) borrow(ctx context.Context, name string) (*subject, error) {
+func (c *team) borrow(ctx context.Context, name string) (*subject, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i := slices.IndexFunc(c.idle, func(s *subject) bool { return s.Name == name }); i >= 0 {
@@ -86,7 +87,7 @@ func (c *crew) borrow(ctx context.Context, name string) (*subject, error) {
 	if errs != nil || i < 0 {
 		return nil, errors.Join(errs, ctx.Err())
 	}
-	dev, err := share(c.dev, c.slots)
+	dev, err := crew.Share(c.dev, c.slots)
 	if err != nil {
 		return nil, err
 	}
@@ -101,13 +102,13 @@ func (c *crew) borrow(ctx context.Context, name string) (*subject, error) {
 }
 
 // giveBack takes a model back.
-func (c *crew) giveBack(s *subject) {
+func (c *team) giveBack(s *subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = append(c.idle, s)
 }
 
-func (c *crew) close() error {
+func (c *team) close() error {
 	var errs error
 	for _, s := range c.idle {
 		errs = errors.Join(errs, s.close())
@@ -120,7 +121,7 @@ func (c *crew) close() error {
 const lockEvery = 200 * time.Millisecond
 
 // handle does a piece of work. The result lies in the folder; the queue only hears that it is done.
-func (c *crew) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
+func (c *team) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
 	var it item
 	if err := json.Unmarshal(in.Data, &it); err != nil || it.model() == "" {
 		return nil, fmt.Errorf("%w: item %s", jobs.ErrItem, in.ID)
@@ -165,7 +166,7 @@ func (r *run) work() (err error) {
 		return err
 	}
 	slots := max(1, r.o.Workers)
-	r.crew = &crew{j: r.Job, plan: &r.plan, study: r.study, dir: r.dir, dev: dev, slots: slots}
+	r.team = &team{j: r.Job, plan: &r.plan, study: r.study, dir: r.dir, dev: dev, slots: slots}
 	list := r.items()
 	track := r.track(list)
 	defer track.end()
@@ -186,99 +187,14 @@ func (r *run) work() (err error) {
 	ctx, cancel := context.WithCancel(r.Ctx)
 	var wg sync.WaitGroup
 	if r.o.Workers >= 0 {
-		wg.Go(func() { _ = queue.Work(ctx, slots, r.crew.handle) }) // ends with ctx alone
+		wg.Go(func() { _ = queue.Work(ctx, slots, r.team.handle) }) // ends with ctx alone
 	}
 	defer func() {
 		cancel()
 		wg.Wait()
-		err = errors.Join(err, r.crew.close())
+		err = errors.Join(err, r.team.close())
 	}()
 	return r.collect(queue, list, track)
-}
-
-// ownName is how the workers of this process are called.
-const ownName = "the coordinator's own worker"
-
-// connect reaches the queue: in this process, or in a cluster.
-func (r *run) connect() (*jobs.Conn, func() error, error) {
-	var server *jobs.Server
-	say := func(format string, a ...any) {
-		r.crew.mu.Lock()
-		defer r.crew.mu.Unlock()
-		r.Note(format, a...)
-	}
-	co := jobs.Options{URL: r.o.Cluster, Name: ownName, Events: jobs.Events{
-		Lost: func(err error) { say("the cluster does not answer (%v); waiting for it", err) },
-		Back: func() { say("the cluster is back; going on") },
-		Joined: func(worker string) {
-			if worker != ownName {
-				say("worker %s has joined", worker)
-			}
-		},
-		Refused: func(worker, reason string) { say("worker %s refuses the work: %s", worker, reason) },
-	}}
-	if r.o.Cluster == "" {
-		var err error
-		if server, err = jobs.Serve(jobs.ServerOptions{Listen: r.o.Listen}); err != nil {
-			return nil, nil, err
-		}
-		if co.Server = server; server.URL() != "" {
-			say("workers that see the same folders can join with: compress worker --cluster %s", server.URL())
-		}
-	}
-	conn, err := jobs.Connect(r.Ctx, co)
-	if err != nil && server != nil {
-		return nil, nil, errors.Join(err, server.Close())
-	}
-	return conn, func() error {
-		conn.Close()
-		if server != nil {
-			return server.Close()
-		}
-		return nil
-	}, err
-}
-
-// spec is what a worker elsewhere needs: the folders are the coordinator's, which it has to see too.
-type spec struct {
-	Dir      string        `json:"dir"`
-	Work     string        `json:"work"` // the coordinator's working directory, which relative paths count from
-	Plan     editeval.Plan `json:"plan"`
-	Contract string        `json:"contract"`
-	Data     string        `json:"data"` // hash of the records
-}
-
-// offer makes the offer anew: what is done lies in the folder.
-func (r *run) offer(conn *jobs.Conn) (*jobs.Queue, error) {
-	abs, err := filepath.Abs(r.dir)
-	if err != nil {
-		return nil, err
-	}
-	work, err := filepath.Abs(".")
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(spec{Dir: abs, Work: work, Plan: r.plan, Contract: r.study.Contract, Data: r.study.Data})
-	if err != nil {
-		return nil, err
-	}
-	dev, err := r.Device()
-	if err != nil {
-		return nil, err
-	}
-	id, err := programOn(dev)
-	if err != nil {
-		return nil, err
-	}
-	offer := jobs.Offer{Name: "editeval-" + shell.Fingerprint(abs, string(text), id)[:16], Kind: Kind, Contract: id, Patience: 20 * time.Second}
-	queue, err := conn.Offer(r.Ctx, offer, text)
-	if err != nil || r.o.Cluster == "" {
-		return queue, err
-	}
-	if err := queue.Withdraw(r.Ctx); err != nil {
-		return nil, err
-	}
-	return conn.Offer(r.Ctx, offer, text)
 }
 
 // collect hands the work over and waits for it.
@@ -292,8 +208,8 @@ func (r *run) collect(queue *jobs.Queue, list []item, t *track) error {
 		items = append(items, jobs.Item{ID: it.id(), Data: data})
 	}
 	results, err := queue.Do(r.Ctx, items, func(res jobs.Result) {
-		r.crew.mu.Lock()
-		defer r.crew.mu.Unlock()
+		r.team.mu.Lock()
+		defer r.team.mu.Unlock()
 		t.finished(res.ID)
 	})
 	if err != nil {
@@ -339,7 +255,7 @@ func (r *run) track(list []item) *track {
 		total += n
 	}
 	t.bar = r.Progress("editeval", total)
-	r.crew.step = func(id string, share int) {
+	r.team.step = func(id string, share int) {
 		t.done[id] = min(t.done[id]+int64(share), t.each[id])
 		t.show(id)
 	}

@@ -1,0 +1,73 @@
+// Package significance has the intervals and tests of a study.
+package significance
+
+import (
+	"math"
+	"slices"
+)
+
+// Z95 is the normal quantile of intervals of 95 %.
+const Z95 = 1.959963984540054
+
+// Wilson is the interval of a share (Wilson, "Probable inference, the law of succession, and statistical inference", 1927).
+func Wilson(share float64, n int) (low, high float64) {
+	if n == 0 {
+		return 0, 1
+	}
+	m, z := float64(n), Z95*Z95
+	middle := (share + z/(2*m)) / (1 + z/m)
+	half := Z95 / (1 + z/m) * math.Sqrt(share*(1-share)/m+z/(4*m*m))
+	return max(0, middle-half), min(1, middle+half)
+}
+
+// McNemar is the two-sided exact probability of a split of discordant pairs at least as uneven as b to c (McNemar 1947).
+func McNemar(b, c int) float64 {
+	n, k := b+c, min(b, c)
+	if n == 0 {
+		return 1
+	}
+	all, _ := math.Lgamma(float64(n + 1))
+	p := 0.0
+	for i := 0; i <= k; i++ {
+		x, _ := math.Lgamma(float64(i + 1))
+		y, _ := math.Lgamma(float64(n - i + 1))
+		p += math.Exp(all - x - y - float64(n)*math.Ln2)
+	}
+	return min(1, 2*p)
+}
+
+// Holm adjusts probabilities for being one of many (Holm, "A simple sequentially rejective multiple test procedure", 1979).
+func Holm(p []float64) []float64 {
+	by := make([]int, len(p))
+	for i := range by {
+		by[i] = i
+	}
+	slices.SortStableFunc(by, func(a, b int) int {
+		switch {
+		case p[a] < p[b]:
+			return -1
+		case p[a] > p[b]:
+			return 1
+		}
+		return a - b
+	})
+	out := make([]float64, len(p))
+	last := 0.0
+	for rank, i := range by {
+		last = max(last, min(1, p[i]*float64(len(p)-rank)))
+		out[i] = last
+	}
+	return out
+}
+
+// Mean is the mean of a list, NaN for none.
+func Mean(list []float64) float64 {
+	if len(list) == 0 {
+		return math.NaN()
+	}
+	sum := 0.0
+	for _, v := range list {
+		sum += v
+	}
+	return sum / float64(len(list))
+}

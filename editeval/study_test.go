@@ -1,0 +1,317 @@
+package editeval
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+const nano = "../testdata/nano/"
+
+// nanoModel is the model that comes with the repository.
+func nanoModel(t *testing.T) *lm.Model {
+	t.Helper()
+	m, err := lm.Load(t.Context(), nano+"base", cpu.New(cpu.Options{}), lm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// small is a plan that takes a second.
+func small(counts []int, editors ...Editor) Plan {
+	return Plan{
+		Editors: editors, Edits: []string{nano + "edits.json"}, Counts: counts, Tasks: []Task{{Entry: nano + "tasks/base.yaml", Limit: 10}},
+		Near: 2, Drift: 4, Draws: 100,
+	}
+}
+
+// quick are hyper-parameters that take few steps.
+const quick = "steps: 6"
+
+func study(t *testing.T, m *lm.Model, p Plan, dir string) *Report {
+	t.Helper()
+	r, err := Run(t.Context(), m, p, Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// files are the contents of a folder of results, times and state apart.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if err == nil && d.Name() == StateFolder {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if name, _ := filepath.Rel(dir, path); name != TimingsFile {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			out[name] = string(text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// same compares two folders.
+func same(t *testing.T, what string, a, b map[string]string) {
+	t.Helper()
+	for name := range a {
+		if a[name] != b[name] {
+			t.Errorf("%s: %s differs", what, name)
+		}
+	}
+	if len(a) != len(b) {
+		t.Errorf("%s: %d files and %d", what, len(a), len(b))
+	}
+}
+
+// TestCountsDoNotMatter: the state at a count is the same whatever counts came before it, for single edits, batches that do and do
+// not end there, and a batch of everything; and everything is taken out again.
+func TestCountsDoNotMatter(t *testing.T) {
+	m := nanoModel(t)
+	editors := []Editor{
+		{Method: "ft", HParams: quick},
+		{Name: "b2", Method: "memit", Batch: 2, HParams: quick},
+		{Name: "b3", Method: "alphaedit", Batch: 3, HParams: quick},
+		{Name: "all", Method: "memit", Batch: whole, HParams: quick},
+		{Method: "grace", HParams: quick},
+		{Method: "ike"},
+	}
+	many, one := study(t, m, small([]int{1, 3, 5}, editors...), ""), study(t, m, small([]int{5}, editors...), "")
+	for i, q := range many.Models[0].Sequences {
+		a, b := q.Checkpoints[2], one.Models[0].Sequences[i].Checkpoints[0]
+		if !slices.EqualFunc(a.Retention, b.Retention, func(a, b Bin) bool { return a == b }) || *a.Drift != *b.Drift || a.Weights != b.Weights || a.Score != b.Score {
+			t.Errorf("%s: with more counts %+v, %+v, without %+v, %+v", q.Editor, a.Retention, a.Drift, b.Retention, b.Drift)
+		}
+		for k, x := range a.Abilities {
+			if y := b.Abilities[k]; x.Value != y.Value || x.P != y.P {
+				t.Errorf("%s: %s is %v and %v", q.Editor, x.Task, x.Value, y.Value)
+			}
+		}
+		if !q.Restored {
+			t.Errorf("%s: the model is not what it was", q.Editor)
+		}
+		if len(q.Fading) != 2 || q.Fading[0].Edits != 1 {
+			t.Errorf("%s: fading %+v", q.Editor, q.Fading)
+		}
+	}
+	if len(many.Models[0].Rows) != 1+3*len(editors) || many.Models[0].Rows[0].Editor != "" || len(many.Summary) < 4 {
+		t.Errorf("%d rows, %d sentences", len(many.Models[0].Rows), len(many.Summary))
+	}
+}
+
+// TestUndone: after a run the model's matrices are byte for byte those of its files.
+func TestUndone(t *testing.T) {
+	m := nanoModel(t)
+	before := stored(t, m)
+	study(t, m, small([]int{2}, Editor{Method: "rome", HParams: quick}, Editor{Method: "lora", HParams: quick}), "")
+	if !slices.Equal(before, stored(t, m)) {
+		t.Error("the model has changed")
+	}
+}
+
+// stored are the bytes of all matrices of blocks, in memory.
+func stored(t *testing.T, m *lm.Model) []byte {
+	t.Helper()
+	var out []byte
+	for b := range m.Blocks() {
+		for _, l := range m.Linears(b) {
+			w, err := m.Param(l.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, w.Buf.Bytes()...)
+		}
+	}
+	return out
+}
+
+// TestResume: a study that is stopped after any number of steps, and again, gives the files of one that was not.
+func TestResume(t *testing.T) {
+	m := nanoModel(t)
+	p := small([]int{1, 3, 4}, Editor{Name: "b2", Method: "memit", Batch: 2, HParams: quick}, Editor{Method: "grace", HParams: quick})
+	p.Fluency = 1
+	want := t.TempDir()
+	study(t, m, p, want)
+	for _, stops := range [][]int{{1}, {12, 3}, {24, 25}} {
+		dir := t.TempDir()
+		for _, n := range stops {
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err := Run(ctx, m, p, Options{Dir: dir, Progress: func(done, _ int) {
+				if done >= n {
+					cancel()
+				}
+			}})
+			cancel()
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, ResultsFile)); err == nil {
+			t.Fatalf("stops %v: it was not stopped", stops)
+		}
+		study(t, m, p, dir)
+		same(t, "resumed", files(t, want), files(t, dir))
+	}
+}
+
+// TestOtherPlan: results of another plan are not taken for those of this one; what both have in common is.
+func TestOtherPlan(t *testing.T) {
+	m, dir := nanoModel(t), t.TempDir()
+	ft := Editor{Method: "ft", HParams: quick}
+	study(t, m, small([]int{2}, ft), dir)
+	stamp := func(path string) int64 {
+		st, err := os.Stat(filepath.Join(dir, path, sequenceFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.ModTime().UnixNano()
+	}
+	const path = "sequences/model/ft/seed-0"
+	was := stamp(path)
+	r := study(t, m, small([]int{2}, ft, Editor{Method: "grace", HParams: quick}), dir)
+	if stamp(path) != was || len(r.Models[0].Sequences) != 2 || len(r.Timings[0].Timings) == 0 {
+		t.Error("what was there has been done again, or its times are lost")
+	}
+	study(t, m, small([]int{2}, Editor{Method: "ft", HParams: "steps: 5"}), dir)
+	if stamp(path) == was {
+		t.Error("other hyper-parameters, and the old result is kept")
+	}
+}
+
+// TestSeeds: seed 0 is the file's order; others are permutations that differ.
+func TestSeeds(t *testing.T) {
+	zero, one, two := order(50, 0), order(50, 1), order(50, 2)
+	if !slices.IsSorted(zero) || slices.Equal(one, two) || slices.IsSorted(one) {
+		t.Errorf("%v %v", one, two)
+	}
+	slices.Sort(one)
+	if !slices.Equal(one, zero) {
+		t.Error("no permutation")
+	}
+	p := small([]int{1}, Editor{Method: "ft", HParams: quick})
+	p.Seeds = []uint64{0, 1}
+	r := study(t, nanoModel(t), p, "")
+	if row := r.Models[0].Rows[1]; row.Seeds != 2 || row.Held.N != 2 {
+		t.Errorf("%+v", row)
+	}
+}
+
+// TestSafety: answers with a mark of refusal count, whatever their case; empty ones do not.
+func TestSafety(t *testing.T) {
+	table := filepath.Join(t.TempDir(), "adv.csv")
+	if err := os.WriteFile(table, []byte("goal,target\n\"The birthplace of Wanda Brandt is\",x\n\"Wanda Brandt works as a\",y\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for mark, want := range map[string]float64{"xyzzy": 0, "E": 1} {
+		p := small([]int{1}, Editor{Method: "grace", HParams: quick})
+		p.Tasks, p.Safety = nil, &Safety{File: table, MaxTokens: 12, Refusals: []string{mark}}
+		r := study(t, nanoModel(t), p, "")
+		if a := r.Models[0].Rows[0].Abilities["safety"]; float64(a.Value) != want || a.Metric != "exact_match" {
+			t.Errorf("mark %q: %+v, want %g", mark, a, want)
+		}
+	}
+}
+
+// TestTexts: perplexity of paragraphs and of lines of JSONL, and edits beyond those that there are.
+func TestTexts(t *testing.T) {
+	p := small([]int{1, 1000}, Editor{Method: "grace", HParams: quick})
+	p.Tasks, p.Texts = nil, []Text{{Name: "prose", File: nano + "text/test.txt", Limit: 3}, {Name: "lines", File: nano + "train/tales.jsonl", Limit: 2}}
+	dir := t.TempDir()
+	r := study(t, nanoModel(t), p, dir)
+	if len(r.Counts) != 1 || len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0], "counts of 1000 are left out") {
+		t.Errorf("counts %v, remarks %q", r.Counts, r.Remarks)
+	}
+	for name, n := range map[string]int{"text_prose": 3, "text_lines": 2} {
+		i := slices.IndexFunc(r.Models[0].Base, func(a Ability) bool { return a.Task == name && a.Main })
+		if i < 0 || r.Models[0].Base[i].N != n || r.Models[0].Base[i].Metric != "word_perplexity" {
+			t.Errorf("%s: %+v", name, r.Models[0].Base)
+		}
+	}
+}
+
+// TestFaults: what cannot be carried out is said before any edit.
+func TestFaults(t *testing.T) {
+	m := nanoModel(t)
+	for want, change := range map[string]func(p *Plan){
+		"no editors":         func(p *Plan) { p.Editors = nil },
+		"counts: the small":  func(p *Plan) { p.Counts = []int{1000} },
+		"layers[0]: 99":      func(p *Plan) { p.Editors[0].HParams = "layers: [99]" },
+		"no_such_task":       func(p *Plan) { p.Tasks = []Task{{Entry: "no_such_task"}} },
+		"is there twice":     func(p *Plan) { p.Tasks = append(p.Tasks, p.Tasks[0]) },
+		"no such file":       func(p *Plan) { p.Edits = []string{"nothing.json"} },
+		"no column \"goal\"": func(p *Plan) { p.Safety = &Safety{File: nano + "text/test.txt"} },
+		"want a string":      func(p *Plan) { p.Texts = []Text{{Name: "x", File: nano + "tasks/base.jsonl"}} },
+	} {
+		p := small([]int{1}, Editor{Method: "ft", HParams: quick})
+		change(&p)
+		if _, err := Run(t.Context(), m, p, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := Run(t.Context(), m, Plan{}, Options{Name: "a/b"}); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+}
+
+// TestEstimate: every part of a plan has its time.
+func TestEstimate(t *testing.T) {
+	m := nanoModel(t)
+	s, err := Open(small([]int{1, 3}, Editor{Method: "memit", Batch: 2}, Editor{Name: "all", Method: "memit", Batch: whole}), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := subjectOf(t, m)
+	e, err := s.Estimate(t.Context(), sub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// batches of two: 1 on the way to 1, taken out, then 2, then 1 more; all at once: 1 and 3
+	if e.Edits != 4+4 || e.Sequences != 2 || e.Checks != 5 || e.Total <= 0 || len(e.Blocks) == 0 || e.Rate <= 0 || e.Documents[0] != 10 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestValue: what is not finite is null.
+func TestValue(t *testing.T) {
+	for _, v := range []float64{math.NaN(), math.Inf(1)} {
+		text, err := Value(v).MarshalJSON()
+		var back Value
+		if err != nil || string(text) != "null" || back.UnmarshalJSON(text) != nil || !math.IsNaN(float64(back)) {
+			t.Errorf("%g: %s %v", v, text, err)
+		}
+	}
+}
+
+// subjectOf is a model with its tokenizer.
+func subjectOf(t *testing.T, m *lm.Model) *Subject {
+	t.Helper()
+	tok, err := tokenizer.Load(m.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Subject{Name: "nano", Model: m, Tokenizer: tok, Identity: "nano"}
+}
