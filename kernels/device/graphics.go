@@ -4,7 +4,6 @@ package device
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
@@ -14,13 +13,19 @@ import (
 func graphics(index int) (kernels.Device, error) {
 	d, err := cuda.Open(index, cuda.Options{})
 	if errors.Is(err, cuda.ErrNoDevice) {
-		return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
+		return nil, missing{err}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return Complete(d), nil
 }
+
+// missing is the backend's error about a device that is not there, as [ErrNoDevice].
+type missing struct{ error }
+
+// Is reports what the error is.
+func (m missing) Is(target error) bool { return target == ErrNoDevice }
 
 // automatic opens the graphics processor with the most free memory, if the work is large enough for one and fits beside what it
 // computes; nil otherwise.

@@ -23,15 +23,17 @@ type Options struct {
 type deviceReport struct {
 	Device    kernels.Info     `json:"device"`
 	Fallbacks map[string]int64 `json:"fallbacks"` // operations left to the reference backend
+	Graphics  []kernels.Info   `json:"graphics"`  // graphics processors of the machine
+	Remark    string           `json:"graphics_remark,omitempty"`
 }
 
-// Device shows the device that the flags ask for.
+// Device shows the device that the flags ask for, and the graphics processors of the machine.
 func Device(j *shell.Job) (any, error) {
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
-	r := deviceReport{dev.Info(), device.Fallbacks(dev)}
+	r := deviceReport{Device: dev.Info(), Fallbacks: device.Fallbacks(dev)}
 	i := r.Device
 	j.Printf("%s: %s\nfeatures %v, %d threads, %s of %s memory free\n", i.Name, i.Model, i.Features, i.Threads, shell.Size(i.Free), shell.Size(i.Total))
 	if len(r.Fallbacks) == 0 {
@@ -39,6 +41,14 @@ func Device(j *shell.Job) (any, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Fallbacks)) {
 		j.Printf("left to the reference backend: %s\n", name)
+	}
+	r.Graphics, err = device.Graphics()
+	for _, g := range r.Graphics {
+		j.Printf("graphics processor %s: %s, features %v, %s of %s memory free\n", g.Name, g.Model, g.Features, shell.Size(g.Free), shell.Size(g.Total))
+	}
+	if err != nil {
+		r.Remark = err.Error()
+		j.Printf("graphics processors: %s\n", r.Remark)
 	}
 	return r, nil
 }

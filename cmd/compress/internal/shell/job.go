@@ -64,7 +64,7 @@ func (j *Job) Device() (kernels.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := device.Open(j.device, device.Options{Threads: threads})
+	dev, err := device.Open(j.device, device.Options{Threads: threads, Work: weights(j.Inputs)})
 	j.dev = dev
 	return dev, err
 }

@@ -46,6 +46,23 @@ func inputs(c *cobra.Command, args []string) []string {
 	return list
 }
 
+// weights is the size of the checkpoints among the inputs in bytes.
+func weights(inputs []string) int64 {
+	n := int64(0)
+	for _, path := range inputs {
+		files, _ := filepath.Glob(filepath.Join(path, "*.safetensors")) // a path with a pattern's signs is counted as nothing
+		if filepath.Ext(path) == ".safetensors" {
+			files = append(files, path)
+		}
+		for _, f := range files {
+			if st, err := os.Stat(f); err == nil && st.Mode().IsRegular() {
+				n += st.Size()
+			}
+		}
+	}
+	return n
+}
+
 // Place is a file that a run writes at its end. It is looked at before the work.
 type Place struct {
 	Flag, Path string                 // an empty path is no place
