@@ -20,7 +20,8 @@ func (s *Stored) Multiply(ws *Workspace, y, x [][]float32, dense []byte, weight 
 
 // multiplyFactors goes through the right factor and then the left one.
 func (s *Stored) multiplyFactors(y, x [][]float32, weight float32) {
-	right, rank := s.rightFactor(), int64(s.Rank)
+	right, left := s.factors()
+	rank := int64(s.Rank)
 	low := make([]float32, rank)
 	for i := range x {
 		for r := range rank {
@@ -28,8 +29,8 @@ func (s *Stored) multiplyFactors(y, x [][]float32, weight float32) {
 		}
 		for o := range s.rows {
 			sum := float32(0)
-			for r := range rank {
-				sum += s.widen(s.left, o*rank+r) * low[r]
+			for r, v := range left[o*rank : (o+1)*rank] {
+				sum += v * low[r]
 			}
 			y[i][o] += sum
 		}
@@ -91,15 +92,27 @@ func (s *Stored) multiplyKept(ws *Workspace, y, x [][]float32, dense []byte, wei
 	return nil
 }
 
-// Elements is how many products with a row of x Multiply takes, and how many elements it decodes first.
-func (s *Stored) Elements() (products, decoded int64) {
+// What work on an element costs, in products of a row with an element of a dense matrix; BenchmarkMixed of package merge measures the
+// sums of them.
+const (
+	keptCost   = 350 // a product with a kept element, one by one
+	factorCost = 130 // a product with an element of a factor
+	runCost    = 55  // a product with a decoded element
+	widenCost  = 200 // widening an element of the dense matrix, and putting kept ones into a set
+	decodeCost = 800 // decoding an element, and putting it into a set
+)
+
+// Costs are, in products of a row with an element of a dense matrix, what Multiply takes for each row and once, and what it takes to
+// put the whole tensor together.
+func (s *Stored) Costs() (row, once, whole float64) {
+	n, kept := float64(s.n), float64(s.Kept)
 	switch s.Encoding {
-	case LowRank:
-		return int64(s.Rank) * (s.rows + s.cols), 0
 	case Nothing:
-		return 0, 0
+		return 0, 0, 0
+	case LowRank:
+		return factorCost * float64(s.Rank) * float64(s.rows+s.cols), 0, decodeCost * n
 	case Signs, Codes:
-		return s.n, s.n
+		return runCost * n, decodeCost * n, decodeCost * n
 	}
-	return s.Kept, s.Kept
+	return keptCost * kept, widenCost * n, widenCost*n + keptCost*kept
 }

@@ -32,7 +32,7 @@ type Stored struct {
 	left, right   []byte
 	codes         []byte
 	once          sync.Once
-	wide          []float32 // the right factor
+	wide, high    []float32 // the right factor and the left one
 	starts        []int64   // kept elements before each chunk, for bitmaps
 }
 
@@ -263,26 +263,29 @@ func (s *Stored) differences(dst []float32, lo int64) {
 // product adds the outer products of the factors up, row by row.
 func (s *Stored) product(dst []float32, lo int64) {
 	clear(dst)
-	right := s.rightFactor()
+	right, left := s.factors()
 	for i := int64(0); i < int64(len(dst)); {
 		row, col := (lo+i)/s.cols, (lo+i)%s.cols
 		n := min(s.cols-col, int64(len(dst))-i)
 		for r := range int64(s.Rank) {
-			vec.Add(dst[i:i+n], dst[i:i+n], right[r*s.cols+col:r*s.cols+col+n], s.widen(s.left, row*int64(s.Rank)+r))
+			vec.Add(dst[i:i+n], dst[i:i+n], right[r*s.cols+col:r*s.cols+col+n], left[row*int64(s.Rank)+r])
 		}
 		i += n
 	}
 }
 
-// rightFactor is the right factor, widened once.
-func (s *Stored) rightFactor() []float32 {
+// factors are the right factor and the left one, widened once.
+func (s *Stored) factors() (right, left []float32) {
 	s.once.Do(func() {
-		s.wide = make([]float32, int64(s.Rank)*s.cols)
+		s.wide, s.high = make([]float32, int64(s.Rank)*s.cols), make([]float32, int64(s.Rank)*s.rows)
 		for i := range s.wide {
 			s.wide[i] = s.widen(s.right, int64(i))
 		}
+		for i := range s.high {
+			s.high[i] = s.widen(s.left, int64(i))
+		}
 	})
-	return s.wide
+	return s.wide, s.high
 }
 
 // value widens a stored value.

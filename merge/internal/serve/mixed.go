@@ -235,49 +235,43 @@ func (x *mixture) Backward(lm.Linear, kernels.Mat, kernels.Mat, kernels.Mat) err
 // Parameters implements [lm.Delta].
 func (x *mixture) Parameters() []lm.Parameter { return nil }
 
-// What work costs, in products of a row with an element of a dense matrix (BenchmarkMixed measures them).
-const (
-	readCost   = 3.0  // reading an element of a dense matrix, whatever the rows
-	sparseCost = 24.0 // a product with a kept element, one by one
-	factorCost = 4.0  // a product with an element of a factor, or of a decoded run
-	decodeCost = 60.0 // decoding an element
-	makeCost   = 90.0 // putting an element of a set together that is not in the cache
-)
+// readCost is what reading an element of a dense matrix costs a pass, in products of a row with it.
+const readCost = 8.0
 
 // MixedIsCheaper estimates whether one pass by Mixed costs less than one pass for every group of sequences with equal weights,
-// switches included.
+// the making of weights that are not in the cache included.
 func (r *Routed) MixedIsCheaper(lens []int, weights [][]float64) bool {
 	rows, groups, all := map[string]float64{}, map[string][]float64{}, 0.0
 	for i, w := range weights {
-		rows[fmt.Sprint(w)] += float64(lens[i])
-		groups[fmt.Sprint(w)] = w
-		all += float64(lens[i])
+		key := fmt.Sprint(w)
+		rows[key], groups[key], all = rows[key]+float64(lens[i]), w, all+float64(lens[i])
 	}
-	var size float64
+	size := 0.0
 	for _, name := range r.e.manifest.Routed {
 		info, _ := r.e.dense.Info(name)
 		size += float64(info.Elements())
 	}
-	mixed, apart := 2*(readCost+all)*size, 0.0 // twice: for the norms, which are routed with their layers
+	mixed, apart := 2*(readCost+all)*size, 0.0 // twice, for the norms, which are routed with their layers
 	for key, w := range groups {
+		row, once, whole := r.costs(w)
+		mixed += row*rows[key] + once
 		apart += (readCost + rows[key]) * size
 		if r.sets[key] == nil {
-			apart += makeCost * size
-		}
-		for k, e := range r.e.members {
-			for _, name := range r.e.manifest.Routed {
-				p := e.Part(name)
-				if p == nil || w[k] == 0 {
-					continue
-				}
-				products, decoded := p.Elements()
-				one := sparseCost
-				if decoded == 0 || p.Encoding == experts.Codes || p.Encoding == experts.Signs {
-					one = factorCost
-				}
-				mixed += float64(products)*rows[key]*one + float64(decoded)*decodeCost
-			}
+			apart += whole
 		}
 	}
 	return mixed < apart
+}
+
+// costs adds up what the experts of some weights cost.
+func (r *Routed) costs(weights []float64) (row, once, whole float64) {
+	for k, e := range r.e.members {
+		for _, name := range r.e.manifest.Routed {
+			if p := e.Part(name); p != nil && weights[k] != 0 {
+				a, b, c := p.Costs()
+				row, once, whole = row+a, once+b, whole+c
+			}
+		}
+	}
+	return row, once, whole
 }
