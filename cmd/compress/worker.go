@@ -6,7 +6,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
 	"github.com/modelcompress/compress/cmd/compress/internal/planning"
-	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
 	"github.com/modelcompress/compress/cmd/compress/internal/searching"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
