@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -124,14 +125,7 @@ func newMediation(w *work, works bool) (*mediation, error) {
 		}
 	}
 	// The order of the recipe must not matter.
-	slices.SortFunc(m.members, func(a, b int) int {
-		if x, y := w.modelName(a), w.modelName(b); x < y {
-			return -1
-		} else if x > y {
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(m.members, func(a, b int) int { return strings.Compare(w.modelName(a), w.modelName(b)) })
 	for _, i := range m.members {
 		m.names = append(m.names, w.modelName(i))
 	}

@@ -267,7 +267,7 @@ func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) 
 	}
 	restored := make([]byte, len(dense))
 	var ws experts.Workspace
-	if err := e.whole(&ws, name, info, dense, weights, 0, experts.Chunks(info.Elements()), restored); err != nil {
+	if err := e.whole(&ws, info, dense, weights, 0, experts.Chunks(info.Elements()), restored); err != nil {
 		return 0, 0, err
 	}
 	if energy, err = experts.Apart(info.DType, data, dense); err != nil {
@@ -278,11 +278,11 @@ func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) 
 }
 
 // whole puts the chunks [first, end) of a tensor together into out.
-func (e *Experts) whole(ws *experts.Workspace, name string, info safetensors.Info, dense []byte, weights []float64, first, end int, out []byte) error {
+func (e *Experts) whole(ws *experts.Workspace, info safetensors.Info, dense []byte, weights []float64, first, end int, out []byte) error {
 	size := experts.Chunk * (info.DType.Bits() / 8)
 	for c := first; c < end; c++ {
 		part := out[(c-first)*size : min((c-first+1)*size, len(out))]
-		if err := ws.Whole(e.weighted(weights), name, info.DType, dense, c, part); err != nil {
+		if err := ws.Whole(e.weighted(weights), info.Name, info.DType, dense, c, part); err != nil {
 			return err
 		}
 	}
@@ -433,7 +433,7 @@ func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info saf
 			lo, hi := int64(first)*size, min(int64(first+exportChunks)*size, info.Size)
 			part := make([]byte, hi-lo)
 			var ws experts.Workspace
-			if err := e.whole(&ws, info.Name, info, dense, weights, first, min(first+exportChunks, chunks), part); err != nil {
+			if err := e.whole(&ws, info, dense, weights, first, min(first+exportChunks, chunks), part); err != nil {
 				return err
 			}
 			return out.WriteAt(info.Name, part, lo)

@@ -142,7 +142,7 @@ func (x *mixture) gain(norm string) ([][]float32, error) {
 	before, after := make([]float32, n), make([]float32, n)
 	var ws experts.Workspace
 	for i, s := range x.spans {
-		if err := x.r.e.whole(&ws, norm, info, dense, s.weights, 0, experts.Chunks(info.Elements()), own); err != nil {
+		if err := x.r.e.whole(&ws, info, dense, s.weights, 0, experts.Chunks(info.Elements()), own); err != nil {
 			return nil, err
 		}
 		if err := errors.Join(experts.Widen(before, dense, info.DType), experts.Widen(after, own, info.DType)); err != nil {

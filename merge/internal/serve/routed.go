@@ -398,7 +398,7 @@ func (r *Routed) complete(name string, weights []float64) (changed, error) {
 		out = make([]byte, info.Size)
 	}
 	var ws experts.Workspace
-	if err = r.e.whole(&ws, name, info, dense, weights, 0, experts.Chunks(info.Elements()), out); err == nil && !host {
+	if err = r.e.whole(&ws, info, dense, weights, 0, experts.Chunks(info.Elements()), out); err == nil && !host {
 		err = r.m.Device().Upload(c.whole, 0, out)
 	}
 	return c, err
