@@ -61,3 +61,10 @@ func BenchmarkDevice(b *testing.B) {
 	defer d.Close()
 	kerneltest.Benchmark(b, d)
 }
+
+// TestMeasurementsRun: what the device check measures runs on the stand-in, at small sizes.
+func TestMeasurementsRun(t *testing.T) {
+	if n := cuda.Measure(t, open(t, "")); n < 15 {
+		t.Errorf("%d figures", n)
+	}
+}

@@ -1,0 +1,201 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// figure is one measured operation.
+type figure struct {
+	Name         string  `json:"name"`
+	Milliseconds float64 `json:"ms"` // median of the repeats, by events
+	GBps         float64 `json:"gb_per_s,omitempty"`
+	OfCopy       float64 `json:"fraction_of_copy,omitempty"` // of the bandwidth of a copy within the device, in the same run
+	TFLOPS       float64 `json:"tflop_per_s,omitempty"`
+}
+
+// measured is the report.
+type measured struct {
+	Device  kernels.Info `json:"device"`
+	Figures []figure     `json:"figures"`
+}
+
+// stopwatch times what is launched on the compute stream.
+type stopwatch struct {
+	t        testing.TB
+	d        *Device
+	from, to uintptr
+	repeats  int
+}
+
+func newStopwatch(t testing.TB, d *Device, repeats int) *stopwatch {
+	t.Helper()
+	s := &stopwatch{t: t, d: d, repeats: repeats}
+	d.enter()
+	defer d.leave()
+	for _, e := range []*uintptr{&s.from, &s.to} {
+		if err := d.check(cuEventCreate, address(&d.out[0]), 0); err != nil {
+			t.Fatal(err)
+		}
+		*e = d.out[0]
+		d.memory.all = append(d.memory.all, *e)
+	}
+	return s
+}
+
+func (s *stopwatch) record(e uintptr) {
+	s.d.enter()
+	defer s.d.leave()
+	s.d.do(cuEventRecord, e, s.d.compute)
+}
+
+// time is the median time of f in milliseconds, after two calls that are not timed.
+func (s *stopwatch) time(f func()) float64 {
+	s.t.Helper()
+	var list []float64
+	for i := range s.repeats + 2 {
+		s.record(s.from)
+		f()
+		s.record(s.to)
+		if err := s.d.sync(); err != nil {
+			s.t.Fatal(err)
+		}
+		s.d.enter()
+		ms := new(float32)
+		err := s.d.check(cuEventElapsedTime, address(ms), s.from, s.to)
+		s.d.leave()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if i >= 2 {
+			list = append(list, float64(*ms))
+		}
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// random is a matrix of values around zero, different in every element.
+func random(t testing.TB, d *Device, dt kernels.DType, rows, cols int) kernels.Mat {
+	t.Helper()
+	host := kernels.NewHost(kernels.F32, rows*cols)
+	state := uint32(12345)
+	for i := range host.F32() {
+		state = state*1664525 + 1013904223
+		host.F32()[i] = float32(int32(state)) / (1 << 31)
+	}
+	wide := place(t, d, host, rows, cols)
+	if dt == kernels.F32 {
+		return wide
+	}
+	b, err := d.Alloc(dt, rows*cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := kernels.MatOf(b, rows, cols)
+	d.ops.Convert(m, wide)
+	wide.Buf.Free()
+	return m
+}
+
+func place(t testing.TB, d *Device, host *kernels.Buffer, rows, cols int) kernels.Mat {
+	t.Helper()
+	b, err := d.Alloc(host.DType, host.Len)
+	if err == nil {
+		err = d.Upload(b, 0, host.Bytes())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kernels.MatOf(b, rows, cols)
+}
+
+// measure times the operations at the sizes of a 7B model, divided by shrink.
+func measure(t testing.TB, d *Device, shrink, repeats int) measured {
+	t.Helper()
+	s, o, r := newStopwatch(t, d, repeats), d.Ops(), measured{Device: d.Info()}
+	rows, cols, tokens := 4096/shrink, 11008/shrink/8*8, 2048/shrink
+	copied := 0.0
+	bandwidth := func(name string, bytes int, f func()) {
+		ms := s.time(f)
+		gb := float64(bytes) / ms / 1e6
+		if copied == 0 {
+			copied = gb
+		}
+		r.Figures = append(r.Figures, figure{Name: name, Milliseconds: ms, GBps: gb, OfCopy: gb / copied})
+	}
+	rate := func(name string, flops float64, f func()) {
+		ms := s.time(f)
+		r.Figures = append(r.Figures, figure{Name: name, Milliseconds: ms, TFLOPS: flops / ms / 1e9})
+	}
+	n := rows * cols
+	a, b, sum := random(t, d, kernels.F32, rows, cols), random(t, d, kernels.F32, rows, cols), random(t, d, kernels.F32, rows, cols)
+	bandwidth("copy", 8*n, func() {
+		d.operation("copy", func() { d.do(cuMemcpyDtoDAsync, sum.Buf.Addr, a.Buf.Addr, uintptr(4*n), d.compute) })
+	})
+	bandwidth("Add, F32", 12*n, func() { o.Add(sum, a, b, 0.5) })
+	bandwidth("Gate SiLU, F32", 12*n, func() { o.Gate(sum, a, b, kernels.SiLU) })
+	w := random(t, d, kernels.BF16, rows, cols)
+	bandwidth("Convert BF16 to F32", 6*n, func() { o.Convert(sum, w) })
+	norm := random(t, d, kernels.F32, 1, cols)
+	mask, err := d.Alloc(kernels.U8, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, score := kernels.MatOf(mask, rows, cols), kernels.Score{X: w, Col: norm}
+	bandwidth("Wanda score and row mask, BF16", 3*n, func() { o.SelectRows(m, score, cols/2) })
+	bandwidth("score and 2:4 mask, BF16", 3*n, func() { o.SelectNM(m, score, 2, 4) })
+	bandwidth("score and mask over the matrix, BF16", 3*n, func() { o.SelectAll(m, score, n/2) })
+	bandwidth("ApplyMask, BF16", 3*n, func() { o.ApplyMask(w, m) })
+	x := a.Reshape(n/cols, cols).RowRange(0, min(tokens, rows))
+	acc, err := d.Alloc(kernels.F64, cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bandwidth("ColSumSq", 4*x.Len(), func() { o.ColSumSq(kernels.MatOf(acc, 1, cols), x) })
+	bandwidth("RMSNorm", 8*x.Len(), func() { o.RMSNorm(sum.RowRange(0, x.Rows), x, norm, 1e-5, false) })
+	w = random(t, d, kernels.BF16, rows, cols)
+	y := random(t, d, kernels.F32, tokens, rows)
+	flops := 2 * float64(x.Rows) * float64(n)
+	y = y.RowRange(0, x.Rows)
+	rate("MatMulNT BF16 weight, fast", flops, func() { o.MatMulNT(y, x, w, kernels.MatMul{Precision: kernels.Fast}) })
+	rate("MatMulNT BF16 weight, exact", flops, func() { o.MatMulNT(y, x, w, kernels.MatMul{}) })
+	rate("MatMulNT F32 weight, exact", flops, func() { o.MatMulNT(y, x, b, kernels.MatMul{}) })
+	bandwidth("MatMulNT BF16 weight, one row", 2*n, func() { o.MatMulNT(y.RowRange(0, 1), x.RowRange(0, 1), w, kernels.MatMul{}) })
+	heads, dim := max(32/shrink, 1), 128
+	q, k, v, out := random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim)
+	lse := random(t, d, kernels.F32, tokens, heads)
+	at := kernels.Attention{Heads: heads, KVHeads: heads, HeadDim: dim, Scale: float32(1 / math.Sqrt(float64(dim))), LSE: lse}
+	pairs := float64(tokens) * float64(tokens+1) / 2 * float64(heads*dim)
+	rate("Attention", 4*pairs, func() { o.Attention(out, q, k, v, at) })
+	dq, dk, dv := random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim)
+	rate("AttentionBackward", 10*pairs, func() { o.AttentionBackward(dq, dk, dv, out, q, k, v, out, at) })
+	return r
+}
+
+// TestMeasureDevice writes what the first device reaches to the file that COMPRESS_CUDA_REPORT names.
+func TestMeasureDevice(t *testing.T) {
+	file := os.Getenv("COMPRESS_CUDA_REPORT")
+	if file == "" {
+		t.Skip("COMPRESS_CUDA_REPORT names no file for the report")
+	}
+	d, err := Open(0, Options{})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.Close()
+	text, err := json.MarshalIndent(measure(t, d, 1, 20), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
