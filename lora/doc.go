@@ -29,6 +29,13 @@
 // exactly. A Mixture of Shards is adapter_config.json (peft_type MOS) and adapter_model.safetensors with mos.TYPE.pool_A [n, in/l],
 // pool_B [n, out/l], index_A and index_B I32 [L, r, l]: the lists are data, nothing has to be drawn again.
 //
+// # Tied models
+//
+// Where the head is the token table, a change of one leaves the other as the base has it, in training, attached and folded; the folded checkpoint
+// is no longer tied. With Options.Tie (PEFT's ensure_weight_tying) both change alike, with the same parameters, whose gradients of both uses are
+// added up and which an optimiser updates once. (PEFT 0.21.2 shares the memory of two low-rank factors in that case, but keeps an Adam state for each
+// use, and so updates them twice a step; modules that are trained whole it updates once.)
+//
 // # Many adapters
 //
 // [Bank] keeps adapters of one base by name, in the memory of their parameters, and runs batches in which every sequence has its own.

@@ -10,5 +10,5 @@
 // # Tied tables
 //
 // An adapter of the token table leaves a tied head on the table of the base, and the other way round. Folding then writes a head of its own and
-// unties the configuration. Trained rows of a table count for both uses.
+// unties the configuration, unless both change alike (ensure_weight_tying). Trained rows of a table count for both uses.
 package fold
