@@ -65,16 +65,21 @@ func evalCompareCmd(a *shell.App) *cobra.Command {
 
 func evalBatchCmd(a *shell.App) *cobra.Command {
 	o := scoring.Options{LogSamples: true, FewshotSeed: 1234}
+	who := scoring.BatchOptions{Workers: 1}
 	cmd := a.Verb(shell.Verb{
 		Use: "batch PLAN.yaml --out DIR", Short: "Evaluate several models on several tasks and compare them",
 		Long: "Runs every model of a plan (models: paths, or name, path and adapter; tasks; data; num_fewshot; limit; bootstrap_iters; " +
-			"max_length) on every task, through a durable queue, and compares all models with the first. DIR gets the output of every run " +
-			"under MODEL/TASK, comparison.json and comparison.md.",
+			"max_length, apply_chat_template, fewshot_as_multiturn, system_instruction) on every task, through a durable queue, and compares " +
+			"all models with the first. DIR gets the output of every run under MODEL/TASK, comparison.json and comparison.md. Processes of the " +
+			"verb worker take runs with --cluster or --listen; they have to reach the models, the data and the folder beside DIR under the same paths.",
 		Example: "compress eval batch plan.yaml --out runs", Args: cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Batch(j, args[0], o) },
+		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Batch(j, args[0], o, who) },
 	})
 	cmd.Flags().StringVar(&o.Out, "out", "", "folder to write")
 	cmd.Flags().StringVar(&o.Task.Cache, "cache", "", "folder of answers that runs share, by weights and request")
+	cmd.Flags().IntVar(&who.Workers, "workers", who.Workers, "runs at the same time in this process, each with a model in memory; 0 leaves all to other workers")
+	cmd.Flags().StringVar(&who.Cluster, "cluster", "", "address of a NATS cluster whose workers help: nats://host:port")
+	cmd.Flags().StringVar(&who.Listen, "listen", "", "host:port at which workers reach the queue of this process")
 	cmd.Flags().BoolVar(&o.Resume, "resume", false, "continue an interrupted batch")
 	shell.Require(cmd, "out")
 	return cmd

@@ -6,6 +6,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
 	"github.com/modelcompress/compress/cmd/compress/internal/planning"
+	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
 	"github.com/modelcompress/compress/cmd/compress/internal/searching"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
@@ -13,14 +14,14 @@ import (
 func workerCmd(a *shell.App) *cobra.Command {
 	var o crew.WorkerOptions
 	cmd := a.Verb(shell.Verb{
-		Use: "worker --cluster URL", Short: "Do measurements for searches and editing studies that run elsewhere",
+		Use: "worker --cluster URL", Short: "Do measurements for searches, editing studies and batches that run elsewhere",
 		Long: "Takes work from a NATS cluster, or from a search that was started with --listen, until it is interrupted. It has to be the same program on the same " +
 			"kind of device, and to have the same models, else it refuses and says why. Data come with the work. A worker may die at any time: what it was at " +
-			"goes to another one, and the result of the search stays the same. For editeval it has to see the coordinator's folders, under the same names.",
+			"goes to another one, and the result of the search stays the same. For editeval and eval batch it has to see the coordinator's folders, under the same names.",
 		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
 		Args:    cobra.NoArgs,
 		Run: func(j *shell.Job, _ []string) (any, error) {
-			return crew.Work(j, o, map[string]crew.Opener{searching.Kind: searching.Serve, mergesearch.Kind: mergesearch.Serve, planning.Kind: planning.Serve})
+			return crew.Work(j, o, map[string]crew.Opener{searching.Kind: searching.Serve, mergesearch.Kind: mergesearch.Serve, planning.Kind: planning.Serve, scoring.Kind: scoring.Serve})
 		},
 	})
 	f := cmd.Flags()

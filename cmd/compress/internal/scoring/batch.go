@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -19,11 +20,13 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/kernels"
 )
 
 // Plan lists models and the tasks that each is evaluated on.
@@ -35,6 +38,10 @@ type Plan struct {
 	Limit      int         `yaml:"limit"`
 	Bootstrap  int         `yaml:"bootstrap_iters"`
 	MaxLength  int         `yaml:"max_length"`
+
+	Chat      any    `yaml:"apply_chat_template"` // true, or the name of a template
+	Multiturn *bool  `yaml:"fewshot_as_multiturn"`
+	System    string `yaml:"system_instruction"`
 }
 
 // PlanModel is a model of a plan.
@@ -61,23 +68,26 @@ const maxPlan = 1 << 20
 // plainName is what the name of a model may be: it becomes that of a folder.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
 
-func readPlan(file string) (*Plan, []byte, error) {
+func readPlan(file string) (*Plan, error) {
 	st, err := os.Stat(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if st.Size() > maxPlan {
-		return nil, nil, fmt.Errorf("%s: %w: %d bytes", file, ErrPlan, st.Size())
+		return nil, fmt.Errorf("%s: %w: %d bytes", file, ErrPlan, st.Size())
 	}
 	text, err := regular.ReadFile(file, maxPlan)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p := &Plan{}
 	if err := yaml.UnmarshalWithOptions(text, p, yaml.Strict()); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, strings.TrimSpace(yaml.FormatError(err, false, false)))
+		return nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, strings.TrimSpace(yaml.FormatError(err, false, false)))
 	}
-	return p, text, p.check(file)
+	if err := p.check(file); err != nil {
+		return nil, err
+	}
+	return p, p.settle()
 }
 
 func (p *Plan) check(file string) error {
@@ -101,7 +111,52 @@ func (p *Plan) check(file string) error {
 		}
 		seen["/"+taskName(t)] = true
 	}
+	switch c := p.Chat.(type) {
+	case nil, bool, string:
+	default:
+		return fmt.Errorf("%s: %w: apply_chat_template is %v, want true, false or a name", file, ErrPlan, c)
+	}
 	return nil
+}
+
+// settle makes paths absolute, so that the plan means the same in every folder, and looks for data in the present one too.
+func (p *Plan) settle() error {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	absolute := func(path string) string {
+		if path == "" || filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(here, path)
+	}
+	for i := range p.Models {
+		p.Models[i].Path, p.Models[i].Adapter = absolute(p.Models[i].Path), absolute(p.Models[i].Adapter)
+	}
+	for i, t := range p.Tasks {
+		if _, err := os.Stat(t); err == nil || strings.ContainsAny(t, "/*?[") {
+			p.Tasks[i] = absolute(t)
+		}
+	}
+	for i, d := range p.Data {
+		p.Data[i] = absolute(d)
+	}
+	p.Data = append(p.Data, here)
+	return nil
+}
+
+// chat is the plan's chat template as the flag says it.
+func (p *Plan) chat() string {
+	switch c := p.Chat.(type) {
+	case bool:
+		if c {
+			return OwnChat
+		}
+	case string:
+		return c
+	}
+	return NoChat
 }
 
 // taskName is the name of the folder of an entry of tasks.
@@ -123,18 +178,34 @@ type batch struct {
 	plan    *Plan
 	dir     string // where runs are until all are there
 	options Options
+	seats   chan *seat // one for each run at a time
 
-	mu     sync.Mutex // guards open
-	open   *subject
-	opened int
+	mu sync.Mutex // guards the loading of models
+}
+
+// seat is where one run at a time is done, with the model that was used last.
+type seat struct {
+	dev   kernels.Device
+	open  *subject
+	model int
 }
 
 // unit is an item of the queue: a model and an entry of tasks.
 type unit struct{ Model, Task int }
 
+// BatchOptions say who does the runs of a batch.
+type BatchOptions struct {
+	Cluster string // address of a cluster; "": a queue in this process
+	Listen  string // host:port at which workers reach the queue of this process
+	Workers int    // runs at the same time in this process; 0 leaves all to others
+}
+
 // Batch runs every model of a plan on every task, through a queue that survives interruptions, and compares the models.
-func Batch(j *shell.Job, file string, o Options) (any, error) {
-	plan, text, err := readPlan(file)
+func Batch(j *shell.Job, file string, o Options, who BatchOptions) (any, error) {
+	if who.Workers < 0 || who.Workers == 0 && who.Cluster == "" && who.Listen == "" {
+		return nil, shell.Usagef("--workers %d: want 1 or more, or 0 with --cluster or --listen", who.Workers)
+	}
+	plan, err := readPlan(file)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +216,7 @@ func Batch(j *shell.Job, file string, o Options) (any, error) {
 	if err := checkpoint.Vacant(final, nil); err != nil {
 		return nil, err
 	}
-	b := &batch{j: j, plan: plan, options: o, opened: -1, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
+	b := &batch{j: j, plan: plan, options: o, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
 	lock, err := lockFolder(b.dir)
 	if err != nil {
 		return nil, err
@@ -156,11 +227,15 @@ func Batch(j *shell.Job, file string, o Options) (any, error) {
 			return nil, err
 		}
 	}
-	contract, err := b.contract(text)
+	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
-	r, err := b.run(contract)
+	if err := b.sit(max(who.Workers, 1), func() (kernels.Device, error) { return crew.Share(dev, max(who.Workers, 1)) }); err != nil {
+		return nil, err
+	}
+	defer b.leave()
+	r, err := b.run(who)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +243,28 @@ func Batch(j *shell.Job, file string, o Options) (any, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// sit makes room for runs at the same time.
+func (b *batch) sit(n int, device func() (kernels.Device, error)) error {
+	b.seats = make(chan *seat, n)
+	for range n {
+		dev, err := device()
+		if err != nil {
+			return err
+		}
+		b.seats <- &seat{dev: dev}
+	}
+	return nil
+}
+
+// leave closes models when all runs have ended.
+func (b *batch) leave() {
+	for range cap(b.seats) {
+		if s := <-b.seats; s.open != nil {
+			s.open.m.Close()
+		}
+	}
 }
 
 // empty removes what an earlier batch has left.
@@ -202,6 +299,10 @@ func (b *batch) optionsOf(u unit) Options {
 	if b.plan.NumFewshot != nil {
 		o.Shots = *b.plan.NumFewshot
 	}
+	if o.Chat = b.plan.chat(); b.plan.Multiturn != nil {
+		o.Multiturn = strconv.FormatBool(*b.plan.Multiturn)
+	}
+	o.Task.System = b.plan.System
 	o.Out = b.folder(u)
 	o.Task.Limit, o.Task.Bootstrap, o.Task.MaxLength = b.plan.Limit, b.plan.Bootstrap, b.plan.MaxLength
 	return o
@@ -212,8 +313,8 @@ func (b *batch) folder(u unit) string {
 }
 
 // contract is a hash of what all results depend on. Tasks and models are checked on the way.
-func (b *batch) contract(text []byte) (string, error) {
-	parts := []any{compress.Version(), string(text)}
+func (b *batch) contract() (string, error) {
+	parts := []any{compress.Version(), b.plan, b.options.Fast}
 	for i := range b.plan.Tasks {
 		o := b.optionsOf(unit{0, i})
 		suite, err := o.suite()
@@ -231,8 +332,10 @@ func (b *batch) contract(text []byte) (string, error) {
 		}
 		parts = append(parts, checked)
 	}
+	at := <-b.seats
+	defer func() { b.seats <- at }()
 	for i := range b.plan.Models {
-		s, err := b.subject(i)
+		s, err := b.subject(at, i)
 		if err != nil {
 			return "", err
 		}
@@ -241,58 +344,56 @@ func (b *batch) contract(text []byte) (string, error) {
 	return shell.Fingerprint(parts...), nil
 }
 
-// subject opens a model, and closes the one before.
-func (b *batch) subject(i int) (*subject, error) {
+// subject opens a model at a seat, and closes the one before.
+func (b *batch) subject(at *seat, i int) (*subject, error) {
+	if at.open != nil && at.model == i {
+		return at.open, nil
+	}
+	if at.open != nil {
+		at.open.m.Close()
+		at.open = nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.opened == i {
-		return b.open, nil
-	}
-	if b.open != nil {
-		b.open.m.Close()
-		b.open, b.opened = nil, -1
-	}
-	s, err := load(b.j, b.plan.Models[i].Path, b.optionsOf(unit{i, 0}))
+	s, err := load(b.j, b.plan.Models[i].Path, b.optionsOf(unit{i, 0}), at.dev)
 	if err == nil {
-		b.open, b.opened = s, i
+		at.open, at.model = s, i
 	}
 	return s, err
 }
 
 // run queues all runs and waits for them.
-func (b *batch) run(contract string) (*BatchReport, error) {
-	server, err := jobs.Serve(jobs.ServerOptions{Dir: filepath.Join(b.dir, "queue")})
+func (b *batch) run(who BatchOptions) (*BatchReport, error) {
+	contract, err := b.contract()
 	if err != nil {
 		return nil, err
 	}
-	defer server.Close()
-	conn, err := jobs.Connect(b.j.Ctx, jobs.Options{Server: server, Name: "eval"})
+	file := filepath.Join(b.dir, contractFile)
+	if before, err := os.ReadFile(file); err == nil && string(before) != contract {
+		return nil, shell.Usagef("--resume: the interrupted batch had another plan, or other models or data (HINT: start it again without --resume)")
+	}
+	if err := shell.WriteFile(file, []byte(contract)); err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(work{Dir: b.dir, Contract: contract, Plan: b.plan, Cache: b.options.Task.Cache})
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	queue, err := conn.Offer(b.j.Ctx, jobs.Offer{Name: "eval", Kind: "eval", Contract: contract}, nil)
+	team, err := crew.Assemble(b.j, crew.Options{
+		Cluster: who.Cluster, Listen: who.Listen, Dir: filepath.Join(b.dir, "queue"), Slots: who.Workers, Kind: Kind, Name: "eval-" + contract[:16], Spec: spec,
+	}, b.handle)
 	if errors.Is(err, jobs.ErrOffer) {
 		return nil, shell.Usagef("--resume: the interrupted batch had another plan, or other models or data: %w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(b.j.Ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = queue.Work(ctx, 1, b.handle) }) // ends with ctx alone
-	defer func() {
-		stop()
-		wg.Wait()
-		if b.open != nil {
-			b.open.m.Close()
-		}
-	}()
-	return b.collect(queue)
+	r, err := b.collect(team)
+	return r, errors.Join(err, team.Close())
 }
 
 // collect hands the runs over, model by model, and takes their results.
-func (b *batch) collect(queue *jobs.Queue) (*BatchReport, error) {
+func (b *batch) collect(team *crew.Crew) (*BatchReport, error) {
 	var items []jobs.Item
 	for m := range b.plan.Models {
 		for t := range b.plan.Tasks {
@@ -303,31 +404,20 @@ func (b *batch) collect(queue *jobs.Queue) (*BatchReport, error) {
 			items = append(items, jobs.Item{ID: fmt.Sprintf("%d-%d", m, t), Data: data})
 		}
 	}
-	bar, n := b.j.Progress("runs", int64(len(items))), 0
-	defer bar.End()
-	results, err := queue.Do(b.j.Ctx, items, func(jobs.Result) {
-		n++
-		bar.Set(int64(n))
-	})
+	results, err := team.Do(b.j.Ctx, "runs", items, nil)
+	if errors.Is(err, crew.ErrWork) { // what has failed is tried again by --resume; what was done is kept in its folder
+		return nil, errors.Join(err, team.Withdraw(b.j.Ctx))
+	}
 	if err != nil {
 		return nil, err
 	}
 	r := &BatchReport{Models: b.plan.Models, Results: map[string]map[string]map[string]any{}, Against: map[string][]task.Pair{}}
-	var failures []error
 	for i, res := range results {
-		name := b.plan.Models[i/len(b.plan.Tasks)].Name
-		if res.Failure != "" {
-			failures = append(failures, fmt.Errorf("%s: %s", name, res.Failure))
-			continue
-		}
-		if err := r.take(name, res.Data); err != nil {
+		if err := r.take(b.plan.Models[i/len(b.plan.Tasks)].Name, res.Data); err != nil {
 			return nil, err
 		}
 	}
-	if len(failures) > 0 { // what has failed is tried again by --resume; what was done is kept in its folder
-		return nil, errors.Join(errors.Join(failures...), queue.Withdraw(b.j.Ctx))
-	}
-	return r, nil
+	return r, team.Withdraw(b.j.Ctx)
 }
 
 // outcome is the result of an item.
@@ -379,8 +469,13 @@ func (b *batch) one(ctx context.Context, u unit, o Options) (*task.Results, erro
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.subject(u.Model)
+	at := <-b.seats
+	defer func() { b.seats <- at }()
+	s, err := b.subject(at, u.Model)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.conversation(b.plan.Models[u.Model].Path); err != nil {
 		return nil, err
 	}
 	out, err := open(&o)
@@ -420,7 +515,7 @@ func (b *batch) finish(r *BatchReport, final string) error {
 		err = shell.WriteFile(filepath.Join(b.dir, "comparison.md"), md.Bytes())
 	}
 	if err == nil {
-		err = os.RemoveAll(filepath.Join(b.dir, "queue"))
+		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, "queue")), os.Remove(filepath.Join(b.dir, contractFile)))
 	}
 	if err == nil {
 		if err = os.Remove(final); errors.Is(err, fs.ErrNotExist) { // an empty folder may be there

@@ -122,7 +122,11 @@ func (o *Options) conversation(dir string) error {
 }
 
 func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options) (*task.Results, error) {
-	s, err := load(j, path, o)
+	dev, err := j.Device()
+	if err != nil {
+		return nil, err
+	}
+	s, err := load(j, path, o, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -215,13 +219,16 @@ type subject struct {
 	identity string
 }
 
-// load opens a model with its adapter, if there is one.
-func load(j *shell.Job, path string, o Options) (*subject, error) {
+// load opens a model with its adapter, if there is one, on a device.
+func load(j *shell.Job, path string, o Options, dev kernels.Device) (*subject, error) {
 	precision := kernels.Exact
 	if o.Fast {
 		precision = kernels.Fast
 	}
-	m, err := j.Load(path, lm.Options{Precision: precision})
+	if err := shell.ModelFolder(path); err != nil {
+		return nil, err
+	}
+	m, err := lm.Load(j.Ctx, path, dev, lm.Options{Precision: precision})
 	if err != nil {
 		return nil, err
 	}
