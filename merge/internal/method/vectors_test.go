@@ -2,12 +2,14 @@ package method_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"sync"
 	"testing"
 	"unsafe"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -56,6 +58,8 @@ type problem struct {
 	shapes [][]int64 // of the statistics
 	work   int
 	seed   uint64
+	half   bool // the models are bfloat16, and so is the result; values that are not finite are allowed
+	skew   int  // bytes by which they are off their alignment
 }
 
 func bytesOf(x []float32) []byte {
@@ -78,6 +82,9 @@ func (p problem) try() ([]float32, error) {
 		return nil, err
 	}
 	source := func(x []float32) stream.Source {
+		if p.half {
+			return halfSource(x, p.skew)
+		}
 		s, err := stream.NewMapped(bytesOf(x), safetensors.F32, 0, nil)
 		if err != nil {
 			panic(err)
@@ -90,6 +97,9 @@ func (p problem) try() ([]float32, error) {
 	}
 	tensor := &method.Tensor{Name: "w", Shape: p.shape, N: n, Base: p.base != nil, Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}}
 	it := &stream.Item{Tensor: tensor, DType: safetensors.F32}
+	if p.half {
+		it.DType = safetensors.BF16
+	}
 	for i, x := range p.models {
 		var v recipe.Values
 		if p.each != nil {
@@ -115,10 +125,16 @@ func (p problem) try() ([]float32, error) {
 		return nil, err
 	}
 	sink := &memory{data: map[string][]byte{}}
-	if _, err := stream.Run(context.Background(), []stream.Group{{Items: []*stream.Item{it}, Program: prog}}, sink, stream.Options{Workers: max(1, p.work)}); err != nil {
+	if _, err := stream.Run(context.Background(), []stream.Group{{Items: []*stream.Item{it}, Program: prog}}, sink, stream.Options{Workers: max(1, p.work), AllowNonFinite: p.half}); err != nil {
 		return nil, err
 	}
 	out := make([]float32, n)
+	if p.half {
+		for i := range out {
+			out[i] = kernels.FromBF16(binary.LittleEndian.Uint16(sink.data["w"][2*i:]))
+		}
+		return out, nil
+	}
 	copy(bytesOf(out), sink.data["w"])
 	return out, nil
 }

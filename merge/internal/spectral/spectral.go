@@ -31,7 +31,6 @@ func Isotropic(total linalg.Matrix, s linalg.Solver) (linalg.Matrix, error) {
 // polar is the matrix with orthonormal columns (or rows) that is nearest to m, and the mean of m's singular values. Where m
 // lacks rank, the directions it leaves open are those of [linalg.Solver.SVD].
 func polar(m linalg.Matrix, s linalg.Solver) (orth linalg.Matrix, mean float64, err error) {
-	orth = linalg.New(m.Rows, m.Cols)
 	values, w, err := gramEigen(m, s)
 	if err != nil {
 		return orth, 0, err
@@ -42,6 +41,7 @@ func polar(m linalg.Matrix, s linalg.Solver) (orth linalg.Matrix, mean float64, 
 		if err != nil {
 			return orth, 0, err
 		}
+		orth = linalg.New(m.Rows, m.Cols)
 		s.Mul(orth, u, v, linalg.Product{TransB: true})
 		return orth, average(values), nil
 	}
@@ -49,6 +49,7 @@ func polar(m linalg.Matrix, s linalg.Solver) (orth linalg.Matrix, mean float64, 
 		values[i] = math.Sqrt(v)
 	}
 	root := rooted(values, w, s)
+	orth = linalg.New(m.Rows, m.Cols) // not before: by now less is in use
 	if m.Rows <= m.Cols {
 		s.Mul(orth, root, m, linalg.Product{})
 	} else {
