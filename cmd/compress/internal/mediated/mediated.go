@@ -193,6 +193,19 @@ func (x *Model) Groups(ctx context.Context, requests [][]int32) ([]Group, error)
 	return list, nil
 }
 
+// UseMixed computes sequences that go different ways in one pass from now on. Where that is not possible the error is
+// [merge.ErrMixed].
+func (x *Model) UseMixed(ids [][]int32, groups []Group) error {
+	lens, weights := make([]int, len(ids)), make([][]float64, len(ids))
+	for _, g := range groups {
+		for _, i := range g.At {
+			lens[i], weights[i] = len(ids[i]), g.Weights
+		}
+	}
+	_, err := x.routed.Mixed(lens, weights)
+	return err
+}
+
 // Router is what evaluations ask; nil where there is nothing to ask.
 func (x *Model) Router() func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
 	if x == nil {

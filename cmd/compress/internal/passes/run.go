@@ -2,6 +2,7 @@ package passes
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -111,8 +113,8 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	return report, nil
 }
 
-// enter lets the experts of a mediated folder answer, if it is one. All sequences of a file are computed in one pass, so that
-// they must be routed alike.
+// enter lets the experts of a mediated folder answer, if it is one. All sequences of a file are computed in one pass, with several
+// experts at once where they are routed differently.
 func enter(j *shell.Job, experts *mediated.Model, ids [][]int32) error {
 	if experts == nil {
 		return nil
@@ -122,8 +124,12 @@ func enter(j *shell.Job, experts *mediated.Model, ids [][]int32) error {
 		return err
 	}
 	if len(groups) > 1 {
-		return shell.Usagef("its sequences go to %d different mixtures of experts, %s and %s among them (HINT: --experts chooses one for all, or split the file)",
-			len(groups), mediated.Describe(experts.Names(), groups[0].Weights), mediated.Describe(experts.Names(), groups[1].Weights))
+		err := experts.UseMixed(ids, groups)
+		if errors.Is(err, merge.ErrMixed) {
+			return shell.Usagef("its sequences go to %d different mixtures of experts, %s and %s among them (HINT: --experts chooses one for all, or split the file): %w",
+				len(groups), mediated.Describe(experts.Names(), groups[0].Weights), mediated.Describe(experts.Names(), groups[1].Weights), err)
+		}
+		return err
 	}
 	return experts.Use(groups[0].Weights)
 }
