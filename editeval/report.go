@@ -521,7 +521,7 @@ func (r *Row) metrics(list []*CheckpointReport) {
 	r.Held.Mean, r.Held.N = share, n
 	r.Held.Low, r.Held.High = significance.Wilson(share, n)
 	if n > 1 {
-		r.Held.Stderr = math.Sqrt(share * (1 - share) / float64(n-1))
+		r.Held.Stderr = math.Sqrt(max(0, share*(1-share)) / float64(n-1)) // a mean of ones may be rounded to more than 1
 	}
 	for _, f := range []struct {
 		to   *Value

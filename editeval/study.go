@@ -128,7 +128,7 @@ func (s *Study) records() error {
 		}
 	}
 	if len(left) > 0 {
-		s.remark("there are %d edits: counts of %s are left out", len(s.Records), strings.Join(left, ", "))
+		s.remark("the files have %s: counts of %s are left out", label(len(s.Records), "edit"), strings.Join(left, ", "))
 	}
 	if len(s.Counts) == 0 {
 		return fmt.Errorf("%w: counts: the smallest is %d, there are %d edits", ErrPlan, s.Plan.Counts[0], len(s.Records))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -292,6 +293,15 @@ func TestEstimate(t *testing.T) {
 	// batches of two: 1 on the way to 1, taken out, then 2, then 1 more; all at once: 1 and 3
 	if e.Edits != 4+4 || e.Sequences != 2 || e.Checks != 5 || e.Total <= 0 || len(e.Blocks) == 0 || e.Rate <= 0 || e.Documents[0] != 10 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestRoundedShares: a mean of ones that rounds to more than one leaves no figure without a value.
+func TestRoundedShares(t *testing.T) {
+	row := Row{Edits: 100}
+	row.fill([]*CheckpointReport{{Edits: 100, Drift: &edit.Drift{}, Metrics: map[string]Interval{"efficacy_success": {Stat: edit.Stat{Mean: 1 + 1e-15, N: 100}}}}})
+	if math.IsNaN(row.Held.Stderr) || math.IsNaN(row.Held.Low) {
+		t.Errorf("%+v", row.Held)
 	}
 }
 

@@ -14,6 +14,7 @@ func Wilson(share float64, n int) (low, high float64) {
 	if n == 0 {
 		return 0, 1
 	}
+	share = min(1, max(0, share)) // a mean of ones may be rounded to more
 	m, z := float64(n), Z95*Z95
 	middle := (share + z/(2*m)) / (1 + z/m)
 	half := Z95 / (1 + z/m) * math.Sqrt(share*(1-share)/m+z/(4*m*m))

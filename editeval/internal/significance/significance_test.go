@@ -15,6 +15,9 @@ func TestWilson(t *testing.T) {
 	if low, high = Wilson(1, 4); math.Abs(low-0.5101) > 1e-4 || high != 1 {
 		t.Errorf("%.4f to %.4f", low, high)
 	}
+	if low, high = Wilson(1+1e-15, 4); math.IsNaN(low) || high != 1 {
+		t.Errorf("a share rounded above 1: %g to %g", low, high)
+	}
 	if low, high = Wilson(0, 0); low != 0 || high != 1 {
 		t.Errorf("%g to %g", low, high)
 	}
