@@ -37,7 +37,7 @@ func TestEmbeddedPTXIsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := sha256.New()
-		for _, file := range []string{"device.h", name + ".cu"} {
+		for _, file := range []string{"device.h", "rank.h", name + ".cu"} {
 			source, err := os.ReadFile(filepath.Join("..", "_gen", "cuda", "src", file))
 			if err != nil {
 				t.Fatal(err)
@@ -72,6 +72,7 @@ var arguments = []struct {
 	{"matmul", "gemm", unsafe.Sizeof(gemmArgs{})},
 	{"matmul", "few_.*|no_product", unsafe.Sizeof(fewArgs{})},
 	{"attention", "attention_.*", unsafe.Sizeof(attentionArgs{})},
+	{"formula", "formula_.*", unsafe.Sizeof(formulaArgs{})},
 	{"sparse", "expand", unsafe.Sizeof(expandArgs{})},
 }
 

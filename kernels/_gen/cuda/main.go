@@ -22,7 +22,10 @@ import (
 )
 
 // units are the sources with entry points. Every unit is one module on the device.
-var units = []string{"map", "rows", "select", "matmul", "attention", "sparse"}
+var units = []string{"map", "rows", "select", "matmul", "attention", "sparse", "formula"}
+
+// headers are what the units include, in the order of the hash.
+var headers = []string{"device.h", "rank.h"}
 
 // target is the folder of the committed files.
 var target = filepath.Join("..", "..", "cuda", "ptx")
@@ -67,7 +70,7 @@ func run(lib string) error {
 // sources is the hash of what a unit is made of.
 func sources(unit string) ([]byte, error) {
 	h := sha256.New()
-	for _, name := range []string{"device.h", unit + ".cu"} {
+	for _, name := range append(headers, unit+".cu") {
 		text, err := os.ReadFile(filepath.Join("src", name))
 		if err != nil {
 			return nil, err
@@ -122,13 +125,17 @@ func (c *compiler) compile(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	header, err := os.ReadFile(filepath.Join("src", "device.h"))
-	if err != nil {
-		return nil, err
+	var included []string
+	for _, name := range headers {
+		header, err := os.ReadFile(filepath.Join("src", name))
+		if err != nil {
+			return nil, err
+		}
+		included = append(included, string(header))
 	}
-	contents, names := cStrings(string(header)), cStrings("device.h")
+	contents, names := cStrings(included...), cStrings(headers...)
 	var prog uintptr
-	if r := c.create(&prog, string(text), file, 1, unsafe.Pointer(&contents[0]), unsafe.Pointer(&names[0])); r != 0 {
+	if r := c.create(&prog, string(text), file, int32(len(headers)), unsafe.Pointer(&contents[0]), unsafe.Pointer(&names[0])); r != 0 {
 		return nil, fmt.Errorf("%s: nvrtcCreateProgram: error %d", file, r)
 	}
 	flags := cStrings(options...)

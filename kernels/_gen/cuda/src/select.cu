@@ -1,5 +1,5 @@
 // Selection by rank: keys ordered as the scores, thresholds by histograms of 11, 11 and 10 bits, ties by column.
-#include "device.h"
+#include "rank.h"
 
 // ScoreArgs: |x|·col (col may be null), or x·col with raw; and a mask of the same shape.
 struct ScoreArgs {
@@ -11,13 +11,6 @@ struct ScoreArgs {
   int raw, pass, n, m;
 };
 
-// key orders scores: -0 as +0, NaN above everything.
-DEV u32 key(float s) {
-  if (s != s) return 0xffffffff;
-  u32 u = s == 0 ? 0 : bitsOf(s);
-  return u ^ (u >> 31 ? 0xffffffff : 0x80000000);
-}
-
 template <int D> DEV u32 scoreKey(const typename Type<D>::T* x, const ScoreArgs& a, i64 j) {
   float v = at<D>(x, j);
   if (!a.raw) v = floatOf(bitsOf(v) & 0x7fffffff);
@@ -25,80 +18,11 @@ template <int D> DEV u32 scoreKey(const typename Type<D>::T* x, const ScoreArgs&
   return key(v);
 }
 
-DEV int shiftOf(int pass) { return pass == 0 ? 21 : pass == 1 ? 10 : 0; }
-DEV u32 binsOf(int pass) { return pass == 2 ? 1023 : 2047; }
-
-// pick finds the bin of the histogram that holds the element of this rank, and the rank within the bin. The block has at least
-// 256 threads.
-DEV void pick(const u32* histogram, u32 rank, u32& bin, u32& within) {
-  SHARED(u32, found, 2);
-  u32 sum = 0, total;
-  if (tid() < 256)
-    for (int k = 0; k < 8; k++) sum += histogram[tid() * 8 + k];
-  u32 before = blockBefore(sum, total);
-  if (tid() < 256 && rank >= before && rank < before + sum)
-    for (int k = 0; k < 8; k++) {
-      u32 n = histogram[tid() * 8 + k];
-      if (rank >= before && rank < before + n) found[0] = tid() * 8 + k, found[1] = rank - before;
-      before += n;
-    }
-  sync();
-  bin = found[0], within = found[1];
-  sync();
-}
-
-// selectRow drops the a.drop lowest of a row. ITEMS > 0: the keys of a row stay in registers, ITEMS for every thread.
+// selectRow drops the a.drop lowest of a row.
 template <int D, int ITEMS> DEV void selectRow(const ScoreArgs& a) {
-  SHARED(u32, histogram, 2048);
-  const int held = ITEMS > 0 ? ITEMS : 1;
-  int n = a.x.cols;
   for (int i = bx(); i < a.x.rows; i += gx()) {
     const typename Type<D>::T* x = row<D>(a.x, i);
-    u8* mask = row<U8>(a.mask, i);
-    if (a.drop <= 0 || a.drop >= n) {
-      for (int j = tid(); j < n; j += nthreads()) mask[j] = a.drop <= 0;
-      continue;
-    }
-    u32 keys[held], prefix = 0, done = 0, rank = (u32)a.drop - 1, bin = 0;
-    if (ITEMS > 0) {
-      UNROLL for (int k = 0; k < held; k++) {
-        int j = tid() + k * nthreads();
-        keys[k] = j < n ? scoreKey<D>(x, a, j) : 0;
-      }
-    }
-    for (int pass = 0; pass < 3; pass++) {
-      int shift = shiftOf(pass);
-      for (int b = tid(); b < 2048; b += nthreads()) histogram[b] = 0;
-      sync();
-      if (ITEMS > 0) {
-        UNROLL for (int k = 0; k < held; k++)
-          if (tid() + k * nthreads() < n && (keys[k] & done) == prefix) addAtomic(&histogram[keys[k] >> shift & binsOf(pass)], 1);
-      } else {
-        for (int j = tid(); j < n; j += nthreads()) {
-          u32 v = scoreKey<D>(x, a, j);
-          if ((v & done) == prefix) addAtomic(&histogram[v >> shift & binsOf(pass)], 1);
-        }
-      }
-      sync();
-      pick(histogram, rank, bin, rank);
-      prefix |= bin << shift, done |= binsOf(pass) << shift;
-    }
-    // Of the elements equal to the threshold, the first rank+1 go.
-    u32 need = rank + 1;
-    bool all = need == histogram[bin];
-    if (all && ITEMS > 0) {
-      UNROLL for (int k = 0; k < held; k++)
-        if (tid() + k * nthreads() < n) mask[tid() + k * nthreads()] = keys[k] > prefix;
-    } else {
-      u32 passed = 0, total = 0;
-      for (int base = 0; base < n; base += nthreads()) {
-        int j = base + tid();
-        u32 v = j < n ? scoreKey<D>(x, a, j) : 0, equal = j < n && v == prefix, before = 0;
-        if (!all) before = passed + blockBefore(equal, total), passed += total;
-        if (j < n) mask[j] = v > prefix || (equal && before >= need);
-      }
-    }
-    sync();
+    dropLowest<ITEMS>(row<U8>(a.mask, i), a.x.cols, a.drop, [&](int j) { return scoreKey<D>(x, a, j); });
   }
 }
 

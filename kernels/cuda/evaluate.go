@@ -1,0 +1,141 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// evaluation is a formula about to run.
+type evaluation struct {
+	d    *Device
+	f    Formula
+	args formulaArgs
+	t    []kernels.DType
+	code uintptr
+}
+
+// evaluate runs f with a formula prepared, after the transfers to what it reads and writes.
+func (d *Device) evaluate(op string, f Formula, in FormulaInputs, out kernels.Mat, run func(e *evaluation)) error {
+	if err := f.check(in); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	e := &evaluation{d: d, f: f}
+	for i, m := range in.Matrices {
+		if len(in.Matrices) > 0 && !same(in.Matrices[0], m) {
+			return fmt.Errorf("%s: %w: matrices of different shapes", op, ErrFormula)
+		}
+		e.args.m[i], e.t = of(m).mat(), append(e.t, m.DType())
+	}
+	for i, m := range in.Vectors {
+		e.args.vectors[i] = of(m).p
+	}
+	e.args.scalars, e.args.length = of(in.Stats).p, int32(len(f))
+	for i, t := range e.t {
+		*[]*int32{&e.args.type0, &e.args.type1}[i] = int32(t)
+	}
+	d.operation(op, func() {
+		e.code = sent(d, f.words())
+		e.args.code = e.code
+		run(e)
+		d.drop(e.code)
+	}, append(append([]kernels.Mat{out, in.Stats}, in.Matrices...), in.Vectors...)...)
+	changed(out)
+	return nil
+}
+
+// launch runs a kernel of formula.cu with the formula in it.
+func (e *evaluation) launch(kernel string, g grid) {
+	if e.d.err != nil || e.d.lost != nil {
+		return
+	}
+	text, err := formulaModule(kernel, e.f, e.t)
+	if err == nil {
+		var fn uintptr
+		if fn, err = e.d.programs.get(e.d, kernel, text); err == nil {
+			start(e.d, fn, g, &e.args)
+		}
+	}
+	e.d.fail(err)
+}
+
+// Score writes the values of a formula to dst, F32. Failures of the device are reported by Sync.
+func (d *Device) Score(dst kernels.Mat, f Formula, in FormulaInputs) error {
+	return d.evaluate("Score", f, in, dst, func(e *evaluation) {
+		if dst.Len() > 0 {
+			e.args.d = of(dst).mat()
+			e.launch("formula_score", plane(dst.Rows, dst.Cols, 512))
+		}
+	})
+}
+
+// widestSelect is the most columns of a matrix whose rows are selected without writing scores.
+const widestSelect = 24 * 512
+
+// SelectFormula writes the keep mask (U8) that drops the drop lowest values of a formula in every row; of equal ones the lower column
+// goes first. Values and selection are one kernel; rows of more than 12,288 columns have their values written in between.
+func (d *Device) SelectFormula(mask kernels.Mat, f Formula, in FormulaInputs, drop int) error {
+	if mask.Len() == 0 {
+		return nil
+	}
+	if mask.Cols > widestSelect {
+		b, err := d.Alloc(kernels.F32, mask.Len())
+		if err != nil {
+			return err
+		}
+		defer b.Free()
+		scores := kernels.MatOf(b, mask.Rows, mask.Cols)
+		if err := d.Score(scores, f, in); err != nil {
+			return err
+		}
+		d.selectRows(mask, kernels.Score{X: scores, Raw: true}, drop)
+		return nil
+	}
+	return d.evaluate("SelectFormula", f, in, mask, func(e *evaluation) {
+		e.args.mask, e.args.drop = of(mask).mat(), drop
+		e.launch("formula_select", grid{x: min(mask.Rows, 1<<20), y: 1, threads: 512})
+	})
+}
+
+// Gather writes statistic kind of a formula's values over a matrix of a shape to number slot of in.Stats. The values are summed in
+// float64, in an order that the shape gives.
+func (d *Device) Gather(rows, cols int, f Formula, in FormulaInputs, kind StatKind, slot int) error {
+	if kind < StatRange || kind > StatTotal || slot < 0 || 2*slot+1 >= in.Stats.Cols || rows*cols == 0 {
+		return fmt.Errorf("Gather: %w: statistic %d to number %d of %d, of %d values", ErrFormula, kind, slot, in.Stats.Cols/2, rows*cols)
+	}
+	return d.evaluate("Gather", f, in, in.Stats, func(e *evaluation) {
+		g := grid{x: min((cols+1023)/1024, 64), y: min(rows, 256), threads: 256}
+		e.args.d = mat{rows: int32(rows), cols: int32(cols)}
+		e.args.kind, e.args.slot, e.args.parts = int32(kind), int32(slot), int32(g.x*g.y)
+		e.args.part = d.scratch(32 * g.x * g.y)
+		e.launch("formula_stat", g)
+		launch(d, "formula.formula_fold", grid{x: 1, y: 1, threads: 256}, &e.args)
+		d.drop(e.args.part)
+	})
+}
+
+// GatherRows writes Σ|x| (StatTotal, without the 1e-8) or √Σx² (StatNorm) of every row of a formula's values to dst, F32 [1, rows].
+func (d *Device) GatherRows(dst kernels.Mat, cols int, f Formula, in FormulaInputs, kind StatKind) error {
+	return d.gatherVector("GatherRows", dst, dst.Cols, cols, 0, f, in, kind)
+}
+
+// GatherCols writes Σ|x| or √Σx² of every column to dst, F32 [1, cols].
+func (d *Device) GatherCols(dst kernels.Mat, rows int, f Formula, in FormulaInputs, kind StatKind) error {
+	return d.gatherVector("GatherCols", dst, rows, dst.Cols, 1, f, in, kind)
+}
+
+func (d *Device) gatherVector(op string, dst kernels.Mat, rows, cols int, along int32, f Formula, in FormulaInputs, kind StatKind) error {
+	if kind != StatNorm && kind != StatTotal {
+		return fmt.Errorf("%s: %w: statistic %d is none of a vector", op, ErrFormula, kind)
+	}
+	return d.evaluate(op, f, in, dst, func(e *evaluation) {
+		if dst.Len() == 0 {
+			return
+		}
+		e.args.d = mat{p: of(dst).p, rows: int32(rows), cols: int32(cols)}
+		e.args.kind, e.args.slot = int32(kind), along
+		e.launch("formula_vector", lines(dst.Cols))
+	})
+}
