@@ -81,7 +81,7 @@ func (m *ModelReport) kept() string {
 	case len(level) == 0:
 		return text + " " + rows[0].Editor + " keeps most, clearly."
 	}
-	return fmt.Sprintf("%s The intervals of %s reach that of %s: they are not told apart.", text, listed(level), rows[0].Editor)
+	return fmt.Sprintf("%s The intervals of %s overlap with that of %s.", text, listed(level), rows[0].Editor)
 }
 
 // generalise tells who answers other wordings.
@@ -119,9 +119,9 @@ func (m *ModelReport) neighbours() string {
 
 // faded tells whether early edits fade as later ones arrive.
 func (m *ModelReport) faded(counts []int) []string {
-	var fade, keep, other []string
+	var fade, unclear, keep []string
 	for _, name := range m.editors() {
-		var worst *Fade
+		var early *Fade // the worst of the counts with at least ten edits, if there are any
 		lost, gained := 0, 0
 		for i := range m.Sequences {
 			q := &m.Sequences[i]
@@ -129,37 +129,40 @@ func (m *ModelReport) faded(counts []int) []string {
 				continue
 			}
 			for k := range q.Fading {
-				if f := &q.Fading[k]; worst == nil || f.Then-f.Last > worst.Then-worst.Last {
-					worst = f
+				f := &q.Fading[k]
+				few := early != nil && min(early.Edits, firstEdits) < min(f.Edits, firstEdits)
+				if early == nil || few || f.Edits >= min(early.Edits, firstEdits) && f.Then-f.Last > early.Then-early.Last {
+					early = f
 				}
 			}
 			if n := len(q.Fading); n > 0 {
 				lost, gained = lost+q.Fading[n-1].Lost, gained+q.Fading[n-1].Gained
 			}
 		}
+		if early == nil {
+			continue
+		}
+		p := significance.McNemar(lost, gained)
+		text := fmt.Sprintf("%s (of the first %d, %s held then and %s at last; of the first %d, %d were lost by then and %d came back, p = %.2g)",
+			name, early.Edits, percent(early.Then), percent(early.Last), counts[len(counts)-2], lost, gained, p)
 		switch {
-		case worst == nil:
 		case lost == 0 && gained == 0:
 			keep = append(keep, name)
+		case lost > gained && p < Alpha:
+			fade = append(fade, text)
 		default:
-			p := significance.McNemar(lost, gained)
-			text := fmt.Sprintf("%s (of the first %d, %s held then and %s at last)", name, worst.Edits, percent(worst.Then), percent(worst.Last))
-			if lost > gained {
-				fade = append(fade, fmt.Sprintf("%s, p = %.2g for those of the last but one count", text, p))
-			} else {
-				other = append(other, name)
-			}
+			unclear = append(unclear, text)
 		}
 	}
 	var out []string
 	if len(fade) > 0 {
 		out = append(out, fmt.Sprintf("Early edits fade as later ones arrive, up to %d: %s.", counts[len(counts)-1], strings.Join(fade, "; ")))
 	}
+	if len(unclear) > 0 {
+		out = append(out, fmt.Sprintf("That more edits are lost to later ones than come back is not certain: %s.", strings.Join(unclear, "; ")))
+	}
 	if len(keep) > 0 {
 		out = append(out, "No edit is lost to later ones by "+listed(keep)+".")
-	}
-	if len(other) > 0 {
-		out = append(out, "As many edits come back as are lost by "+listed(other)+".")
 	}
 	return out
 }
@@ -201,14 +204,50 @@ func (m *ModelReport) abilities(counts []int) []string {
 		list = append(list, c)
 	}
 	slices.SortStableFunc(list, func(a, b course) int { return cmp.Compare(a.first, b.first) })
-	var out, order []string
+	var out []string
 	for _, c := range list {
-		out, order = append(out, c.text), append(order, c.name)
+		out = append(out, c.text)
 	}
-	if len(order) > 1 {
-		out = append(out, "In the order of the number of edits at which they are lost: "+strings.Join(order, ", ")+".")
+	if len(list) > 1 {
+		out = append(out, m.losses(names))
 	}
 	return out
+}
+
+// losses ranks the tasks by what is lost of them in the end, over all editors.
+func (m *ModelReport) losses(names []string) string {
+	type loss struct {
+		text string
+		part float64 // of the figure
+	}
+	var list []loss
+	for _, name := range names {
+		base := m.Rows[0].Abilities[name]
+		sum, rows := 0.0, m.last()
+		for _, r := range rows {
+			ratio := float64(r.Abilities[name].Value) / float64(base.Value)
+			if !base.HigherIsBetter {
+				ratio = math.Log(ratio)
+			}
+			sum += ratio / float64(len(rows))
+		}
+		l := loss{part: 1 - sum, text: fmt.Sprintf("%s loses %s of its %s", name, percent(1-sum), base.Metric)}
+		if !base.HigherIsBetter {
+			l = loss{part: 1 - math.Exp(-sum), text: fmt.Sprintf("the %s of %s is %.3g times what it was", base.Metric, name, math.Exp(sum))}
+		}
+		if !math.IsNaN(l.part) && !math.IsInf(l.part, 0) {
+			list = append(list, l)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b loss) int { return cmp.Compare(b.part, a.part) })
+	var parts []string
+	for _, l := range list {
+		parts = append(parts, l.text)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Over all editors and after %s, the largest loss first: %s.", label(m.last()[0].Edits, "edit"), strings.Join(parts, ", "))
 }
 
 // collapsed lists signs that the unedited model does not show.
