@@ -96,12 +96,12 @@ func TestRoutedModelIsTheExportedOne(t *testing.T) {
 	}
 }
 
-// TestRouterFindsTheExpert: prompts of the tiny experts go their way under both kinds of features, a request does not depend on the
+// TestRouterFindsTheExpert: prompts of the tiny experts go their way under all kinds of features, a request does not depend on the
 // one before it, and a router that was changed is refused.
 func TestRouterFindsTheExpert(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
-	for _, features := range []string{"hidden_mean", "embed_mean"} {
+	for _, features := range []string{"hidden_mean", "embed_mean", "early_last", "hidden_last"} {
 		e, _, r := atWork(t, strings.ReplaceAll(routedRecipe("keep: 0.1"), "FEATURES", features), dev, 0)
 		if e.Manifest().Router.Accuracy < 0.6 { // a third would be chance
 			t.Errorf("%s: %+v", features, e.Manifest().Router)
