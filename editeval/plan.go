@@ -41,7 +41,7 @@ type Plan struct {
 	Near      int  `json:"neighborhood"`          // prompts about other subjects of each record; 0: all
 	Fluency   int  `json:"fluency"`               // records whose generation prompts are continued at every count
 	Drift     int  `json:"drift"`                 // prompts that drift is measured at; 0: 64
-	Bins      int  `json:"bins"`                  // columns of the retention matrix; 0: 20
+	Bins      int  `json:"bins"`                  // columns of the retention matrix; 0: 10
 }
 
 // Model is a model of a plan.
@@ -462,7 +462,7 @@ func (p *Plan) complete() {
 	def(&p.Bootstrap, 1000)
 	def(&p.Draws, 10_000)
 	def(&p.Drift, 64)
-	def(&p.Bins, 20)
+	def(&p.Bins, 10)
 	def(&p.Stats.Tokens, 1_000_000)
 	for i := range p.Editors {
 		def(&p.Editors[i].Batch, 1)

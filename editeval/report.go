@@ -550,6 +550,9 @@ func rowAbility(list []Ability) RowAbility {
 		}
 	}
 	r.Value, r.Low, r.High = Value(significance.Mean(values)), Value(significance.Mean(low)), Value(significance.Mean(high))
+	if r.Metric == "acc" || r.Metric == "acc_norm" || r.Metric == "exact_match" { // shares
+		r.Low, r.High = max(r.Low, 0), min(r.High, 1)
+	}
 	return r
 }
 
