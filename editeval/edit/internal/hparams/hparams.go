@@ -113,12 +113,13 @@ func automatic(method string, blocks int) HParams {
 		}
 	case "memit":
 		several()
+		h.Clamp, h.Steps = 8, 50 // 25 leave one target in six behind on a small model
 	case "pmet":
 		several()
 		h.Clamp = 4
 	case "alphaedit":
 		several()
-		h.L2 = 1
+		h.L2, h.Clamp, h.Steps = 1, 8, 50
 	case "emmet":
 		h.Layers = []int{min(blocks-1, (blocks+2)/3)}
 		h.Weight, h.NormLambda, h.EmmetLambda = 0.1, 1e-3, 0.1
