@@ -50,7 +50,7 @@ type Device struct {
 }
 
 // paramWords holds the largest argument of a kernel.
-const paramWords = 64
+const paramWords = 96
 
 // Count is the number of devices of the machine. Without a driver it is 0 and the error is [ErrNoDevice].
 func Count(o Options) (int, error) {

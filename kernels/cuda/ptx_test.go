@@ -73,6 +73,9 @@ var arguments = []struct {
 	{"matmul", "few_.*|no_product", unsafe.Sizeof(fewArgs{})},
 	{"attention", "attention_.*", unsafe.Sizeof(attentionArgs{})},
 	{"formula", "formula_.*", unsafe.Sizeof(formulaArgs{})},
+	{"merge", "merge_.*|conflicts_.*", unsafe.Sizeof(mergeArgs{})},
+	{"merge", "cut_.*", unsafe.Sizeof(cutArgs{})},
+	{"merge", "adamw", unsafe.Sizeof(adamArgs{})},
 	{"sparse", "expand", unsafe.Sizeof(expandArgs{})},
 }
 

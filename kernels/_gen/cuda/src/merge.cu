@@ -1,0 +1,185 @@
+// Task arithmetic in one pass over the models: differences to the base, cut by magnitude, weighted, with an election of signs; counts
+// of conflicts; and an optimizer's step.
+#include "rank.h"
+
+const int models = 8;
+
+// CutState is a place in the order of magnitudes: elements whose magnitude (as bits) is above value are kept, and of the equal ones those
+// before end. state as select_pick leaves it lies first.
+struct CutState {
+  u64 value, rank;
+  i64 end;
+};
+
+// MergeArgs: models m of one type and shape as base; cuts may be null. stats (of conflicts): counts[p·9 + n] of elements with p
+// positive and n negative differences that are kept.
+struct MergeArgs {
+  Mat d, base;
+  Mat m[models];
+  const CutState* cuts;
+  u64* counts;
+  double* part;  // of conflicts: Σ Σ|δ| and Σ |Σ δ| of every block
+  float weight[models];
+  u32 share[models], keyA[models], keyB[models];  // of random dropping: kept is what draws below share; 0 drops nothing
+  float lambda;
+  int count, consensus, normalise, outType;
+};
+
+// draw is number i of a sequence of random numbers: a hash with two multiplications, keyed before and between them.
+DEV u32 draw(u32 a, u32 b, u32 i) {
+  u32 x = i * 0x9e3779b1 + a;
+  x ^= x >> 16;
+  x *= 0x7feb352d;
+  x ^= x >> 15;
+  x += b;
+  x *= 0x846ca68b;
+  return x ^ x >> 16;
+}
+
+// difference is the kept part of model t's difference to the base at element j of row i.
+template <int D> DEV float difference(const MergeArgs& a, int t, int i, i64 j, float base) {
+  float v = at<D>(row<D>(a.m[t], i), j) - base;
+  if (a.share[t] > 0 && draw(a.keyA[t], a.keyB[t], (u32)((i64)i * a.base.cols + j)) >= a.share[t]) return 0;
+  if (a.cuts) {
+    u32 size = bitsOf(v) & 0x7fffffff;
+    const CutState& c = a.cuts[t];
+    if (size < (u32)c.value || (size == (u32)c.value && (i64)i * a.base.cols + j >= c.end)) return 0;
+  }
+  return v;
+}
+
+DEV void store(const MergeArgs& a, int i, i64 j, float v) {
+  if (a.outType == F32) row<F32>(a.d, i)[j] = v;
+  else if (a.outType == BF16) row<BF16>(a.d, i)[j] = Type<BF16>::put(v);
+  else row<F16>(a.d, i)[j] = Type<F16>::put(v);
+}
+
+template <int D> DEV void mergeAll(const MergeArgs& a) {
+  for (int i = by(); i < a.base.rows; i += gy())
+    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.base.cols; j += (i64)gx() * nthreads()) {
+      float base = at<D>(row<D>(a.base, i), j), v[models], sum = 0, weights = 0;
+      UNROLL for (int t = 0; t < models; t++)
+        if (t < a.count) {
+          v[t] = mulRound(a.weight[t], difference<D>(a, t, i, j, base));
+          sum = addRound(sum, v[t]);
+          weights += a.weight[t];
+        }
+      if (a.consensus) {
+        float elected = sum;
+        sum = weights = 0;
+        UNROLL for (int t = 0; t < models; t++)
+          if (t < a.count && (elected >= 0 ? v[t] > 0 : v[t] < 0)) {
+            sum = addRound(sum, v[t]);
+            weights += a.weight[t];
+          }
+      }
+      if (a.normalise) sum = sum / (weights == 0 ? 1 : weights);
+      store(a, i, j, addRound(base, mulRound(a.lambda, sum)));
+    }
+}
+
+template <int D> DEV void conflicts(const MergeArgs& a) {
+  SHARED(u32, bins, 81);
+  for (int b = tid(); b < 81; b += nthreads()) bins[b] = 0;
+  sync();
+  double mass = 0, net = 0;
+  for (int i = by(); i < a.base.rows; i += gy())
+    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.base.cols; j += (i64)gx() * nthreads()) {
+      float base = at<D>(row<D>(a.base, i), j);
+      double sum = 0;
+      int p = 0, n = 0;
+      for (int t = 0; t < a.count; t++) {
+        float v = difference<D>(a, t, i, j, base);
+        p += v > 0, n += v < 0;
+        sum += v, mass += fabs((double)v);
+      }
+      net += fabs(sum);
+      if (p + n > 0) addAtomic(&bins[p * 9 + n], 1);
+    }
+  mass = blockReduce<Sum>(mass, 0.0), net = blockReduce<Sum>(net, 0.0);
+  for (int b = tid(); b < 81; b += nthreads())
+    if (bins[b] > 0) addAtomic(&a.counts[b], (u64)bins[b]);
+  i64 block = (i64)by() * gx() + bx();
+  if (tid() == 0) a.part[2 * block] = mass, a.part[2 * block + 1] = net;
+}
+
+// CutArgs: a cut at the keep largest magnitudes of m - base. histogram has 3·2048 counts, zeroed.
+struct CutArgs {
+  Mat base, m;
+  CutState* cut;
+  u32* histogram;
+  i64 keep;
+  int pass;
+};
+
+template <int D> DEV u32 magnitude(const CutArgs& a, int i, i64 j) {
+  return bitsOf(at<D>(row<D>(a.m, i), j) - at<D>(row<D>(a.base, i), j)) & 0x7fffffff;
+}
+
+template <int D> DEV void cutHistogram(const CutArgs& a) {
+  SHARED(u32, histogram, 2048);
+  u32 prefix = (u32)a.cut->value, done = a.pass == 0 ? 0 : ~0u << shiftOf(a.pass - 1);
+  for (int b = tid(); b < 2048; b += nthreads()) histogram[b] = 0;
+  sync();
+  for (int i = by(); i < a.m.rows; i += gy())
+    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.m.cols; j += (i64)gx() * nthreads()) {
+      u32 v = magnitude<D>(a, i, j);
+      if ((v & done) == prefix) addAtomic(&histogram[v >> shiftOf(a.pass) & binsOf(a.pass)], 1);
+    }
+  sync();
+  for (int b = tid(); b < 2048; b += nthreads())
+    if (histogram[b] > 0) addAtomic(&a.histogram[a.pass * 2048 + b], histogram[b]);
+}
+
+// cut_pick, one block, extends the cut by the bits of a pass.
+KERNEL(cut_pick, CutArgs, 256, 1) {
+  u32 bin, rank = a.pass == 0 ? (u32)((i64)a.m.rows * a.m.cols - a.keep) : (u32)a.cut->rank;
+  u64 value = a.cut->value;
+  pick(a.histogram + a.pass * 2048, rank, bin, rank);
+  if (tid() == 0) a.cut->value = value | (u64)bin << shiftOf(a.pass), a.cut->rank = rank;
+}
+
+// cutEnd, one block, finds how far the elements equal to the cut are kept: in most cases all are.
+template <int D> DEV void cutEnd(const CutArgs& a) {
+  u32 value = (u32)a.cut->value, equal = a.histogram[2 * 2048 + (value & binsOf(2))], take = equal - (u32)a.cut->rank;
+  i64 n = (i64)a.m.rows * a.m.cols;
+  if (take == equal) {
+    if (tid() == 0) a.cut->end = n;
+    return;
+  }
+  u32 passed = 0, total;
+  for (i64 base = 0; base < n && passed < take; base += nthreads()) {
+    i64 e = base + tid();
+    u32 is = e < n && magnitude<D>(a, (int)(e / a.m.cols), e % a.m.cols) == value;
+    u32 before = passed + blockBefore(is, total);
+    if (is && before + 1 == take) a.cut->end = e + 1;
+    passed += total;
+  }
+}
+
+#define MERGE(name, D)                                               \
+  KERNEL(merge_##name, MergeArgs, 256, 2) { mergeAll<D>(a); }        \
+  KERNEL(conflicts_##name, MergeArgs, 256, 2) { conflicts<D>(a); }   \
+  KERNEL(cut_hist_##name, CutArgs, 256, 4) { cutHistogram<D>(a); }   \
+  KERNEL(cut_end_##name, CutArgs, 256, 1) { cutEnd<D>(a); }
+MERGE(f32, F32)
+MERGE(bf16, BF16)
+MERGE(f16, F16)
+
+// AdamArgs: one step of AdamW on p with gradient g and moments m and v, all F32 of n elements.
+struct AdamArgs {
+  float *p, *m, *v;
+  const float* g;
+  i64 n;
+  float scale, decay, rise1, beta2, rise2, root2, eps, step;
+};
+
+KERNEL(adamw, AdamArgs, 256, 4) {
+  for (i64 i = (i64)bx() * nthreads() + tid(); i < a.n; i += (i64)gx() * nthreads()) {
+    float g = mulRound(a.g[i], a.scale), p = mulRound(a.p[i], a.decay), m = a.m[i], v = a.v[i];
+    m = addRound(m, mulRound(a.rise1, g - m));
+    v = addRound(mulRound(a.beta2, v), mulRound(mulRound(a.rise2, g), g));
+    a.m[i] = m, a.v[i] = v;
+    a.p[i] = addRound(p, mulRound(a.step, m / (sqrtf(v) / a.root2 + a.eps)));
+  }
+}
