@@ -232,6 +232,9 @@ func (m *ModelReport) losses(names []string) string {
 			sum += ratio / float64(len(rows))
 		}
 		l := loss{part: 1 - sum, text: fmt.Sprintf("%s loses %s of its %s", name, percent(1-sum), base.Metric)}
+		if sum > 1 {
+			l.text = fmt.Sprintf("%s gains %s", name, percent(sum-1))
+		}
 		if !base.HigherIsBetter {
 			l = loss{part: 1 - math.Exp(-sum), text: fmt.Sprintf("the %s of %s is %.3g times what it was", base.Metric, name, math.Exp(sum))}
 		}

@@ -13,7 +13,8 @@ func editevalCmd(a *shell.App) *cobra.Command {
 		Use: "editeval PLAN.yaml --out DIR", Short: "Ask what editing costs: editors, numbers of edits and tasks in one run",
 		Long: "Carries out a plan: every editor writes growing numbers of edits into every model, and after each number it is measured which edits still hold " +
 			"and what the model has lost on tasks and texts, with paired tests against the unedited model. The plan names models (plain, pruned, mediated, " +
-			"with an adapter), editors with hyper-parameters, edits, counts, seeds, tasks, data, texts, stats (the text for covariances of keys), safety (prompts to refuse), " +
+			"with an adapter), editors with hyper-parameters, edits, counts, seeds of the order (0 is the file's; without seeds, --seed), tasks, data, texts, " +
+			"stats (the text for covariances of keys), safety (prompts to refuse), " +
 			"limit and num_fewshot. DIR gets results.json, timings.json, report.html, and the samples of every measurement. Sequences run beside each other " +
 			"with --workers, and on other machines that see the same folders with compress worker; the results do not depend on it. An interrupted run is " +
 			"continued with --resume, to the same files.",
