@@ -23,11 +23,12 @@ type Quality struct {
 }
 
 // Fit trains a router on normalised features, x[t] those of expert t. Every fifth prompt of an expert is held out for the
-// temperature, the threshold and the quality.
+// temperature, the threshold and the quality; then the router is trained again on all of them, with that temperature and threshold.
 func Fit(x [][][]float64, o Options) (*Router, Quality, error) {
-	var train, held sample
+	var train, held, all sample
 	for t, list := range x {
 		for i, f := range list {
+			all.add(f, t)
 			if i%5 == 4 {
 				held.add(f, t)
 			} else {
@@ -36,26 +37,35 @@ func Fit(x [][][]float64, o Options) (*Router, Quality, error) {
 		}
 	}
 	q := Quality{HeldOut: len(held.x)}
-	if q.HeldOut == 0 {
-		held = train
-	}
 	r := &Router{Classifier: o.Classifier, Temperature: 1}
-	if err := r.discriminants(train, len(x), o.Shrinkage); err != nil {
+	if err := r.train(train, len(x), o); err != nil {
 		return nil, q, err
 	}
+	if q.HeldOut == 0 {
+		return r, q, r.calibrate(train, &q)
+	}
+	if err := r.calibrate(held, &q); err != nil {
+		return nil, q, err
+	}
+	return r, q, r.train(all, len(x), o)
+}
+
+// train fits the classifier and what distances need.
+func (r *Router) train(s sample, experts int, o Options) error {
+	if err := r.discriminants(s, experts, o.Shrinkage); err != nil {
+		return err
+	}
+	var err error
 	switch o.Classifier {
 	case "lda":
 	case "logistic":
-		r.linear = fitLinear(train, len(x))
+		r.linear = fitLinear(s, experts)
 	case "mlp":
-		var err error
-		if r.network, err = fitNetwork(train, len(x), o.Seed); err != nil {
-			return nil, q, err
-		}
+		r.network, err = fitNetwork(s, experts, o.Seed)
 	default:
-		return nil, q, fmt.Errorf("classifier %.40q: want lda, logistic or mlp: %w", o.Classifier, ErrPrompts)
+		err = fmt.Errorf("classifier %.40q: want lda, logistic or mlp: %w", o.Classifier, ErrPrompts)
 	}
-	return r, q, r.calibrate(held, &q)
+	return err
 }
 
 // sample is features with their experts.
