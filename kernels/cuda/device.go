@@ -14,6 +14,7 @@ import (
 
 // Options of [Open] and [Count].
 type Options struct {
+	BLAS    string // cuBLASLt; "" means $COMPRESS_CUBLASLT, or what the loader finds; "off" none
 	Library string // the driver; "" means $COMPRESS_CUDA_DRIVER, or libcuda.so.1 where the loader finds it
 }
 
@@ -47,6 +48,7 @@ type Device struct {
 	large     ring // transfers
 	small     ring // row numbers and the like, on the compute stream
 	programs  programs
+	lt        lt
 }
 
 // paramWords holds the largest argument of a kernel.
@@ -81,6 +83,7 @@ func Open(index int, o Options) (*Device, error) {
 		d.stop()
 		return nil, err
 	}
+	d.lt.start(o.BLAS)
 	d.fill()
 	return d, nil
 }
@@ -156,6 +159,7 @@ func (d *Device) stop() {
 		}
 	}
 	d.programs.drop(d)
+	d.lt.stop()
 	for _, m := range d.modules {
 		d.drv.call(cuModuleUnload, m)
 	}
@@ -171,7 +175,8 @@ func (d *Device) stop() {
 	d.context = 0
 }
 
-// Info implements [kernels.Device]. Features are the architecture and the driver's version.
+// Info implements [kernels.Device]. Features are the architecture, the driver's version, and cuBLASLt
+// where it is used.
 func (d *Device) Info() kernels.Info {
 	i := kernels.Info{
 		Name: fmt.Sprintf("cuda:%d", d.index), Model: d.model,
@@ -179,6 +184,9 @@ func (d *Device) Info() kernels.Info {
 	}
 	d.enter()
 	defer d.leave()
+	if d.lt.lib != nil {
+		i.Features = append(i.Features, "cublaslt")
+	}
 	if !d.closed && d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
 		i.Free, i.Total = int64(d.out[0])+d.memory.idle(), int64(d.out[1])
 	}

@@ -157,8 +157,11 @@ func (d *Device) product(dst view, a, b factor, bias view, add bool) {
 	}
 }
 
-// multiply runs the tensor-core kernel on packed factors.
+// multiply multiplies packed factors: with cuBLASLt, or with our own tensor-core kernel.
 func (d *Device) multiply(args gemmArgs) {
+	if d.vendor(args) {
+		return
+	}
 	g := grid{x: (int(args.d.cols) + 127) / 128, y: (int(args.d.rows) + 127) / 128, threads: 256}
 	for g.y > maxY { // rows beyond the grid in further launches
 		part := args

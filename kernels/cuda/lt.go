@@ -1,0 +1,197 @@
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/ebitengine/purego"
+)
+
+// The calls of cuBLASLt that are used. Its releases 12 and 13 share them.
+const (
+	ltCreate = iota
+	ltDestroy
+	ltMatmul
+	ltMatmulDescCreate
+	ltMatmulDescDestroy
+	ltMatmulDescSetAttribute
+	ltMatrixLayoutCreate
+	ltMatrixLayoutDestroy
+)
+
+var ltSymbols = [...]string{
+	ltCreate: "cublasLtCreate", ltDestroy: "cublasLtDestroy", ltMatmul: "cublasLtMatmul", ltMatmulDescCreate: "cublasLtMatmulDescCreate",
+	ltMatmulDescDestroy: "cublasLtMatmulDescDestroy", ltMatmulDescSetAttribute: "cublasLtMatmulDescSetAttribute",
+	ltMatrixLayoutCreate: "cublasLtMatrixLayoutCreate", ltMatrixLayoutDestroy: "cublasLtMatrixLayoutDestroy",
+}
+
+// ltLibrary is a loaded cuBLASLt.
+type ltLibrary struct{ entry [len(ltSymbols)]uintptr }
+
+// libraries are the names under which the library is looked for.
+var libraries = []string{"libcublasLt.so.13", "libcublasLt.so.12"}
+
+// loadLt loads cuBLASLt; nil if it is not there, lacks a call, or its name is "off".
+func loadLt(name string) *ltLibrary {
+	names := libraries
+	if name == "" {
+		name = os.Getenv("COMPRESS_CUBLASLT")
+	}
+	if name != "" {
+		names = []string{name}
+	}
+	for _, name := range names {
+		if name == "off" {
+			continue
+		}
+		h, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
+		if err != nil {
+			continue
+		}
+		l := &ltLibrary{}
+		for i, symbol := range ltSymbols {
+			if l.entry[i], err = purego.Dlsym(h, symbol); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			return l
+		}
+	}
+	return nil
+}
+
+func (l *ltLibrary) call(f int, args ...uintptr) int {
+	r, _, _ := purego.SyscallN(l.entry[f], args...)
+	return int(int32(r))
+}
+
+// Numbers of cuBLASLt's interface.
+const (
+	realF32      = 0  // CUDA_R_32F
+	realBF16     = 14 // CUDA_R_16BF
+	computeF32   = 68 // CUBLAS_COMPUTE_32F: no rounding to TF32
+	transposeA   = 3  // CUBLASLT_MATMUL_DESC_TRANSA
+	isTransposed = 1  // CUBLAS_OP_T
+)
+
+// ltShape is a product's shape.
+type ltShape struct{ m, n, k, strideA, strideB, strideD int }
+
+// ltPlan is what cuBLASLt needs to know of a shape.
+type ltPlan struct{ desc, a, b, d uintptr }
+
+// lt is cuBLASLt on one device.
+type lt struct {
+	lib    *ltLibrary
+	handle uintptr
+	plans  map[ltShape]ltPlan
+	out    [2]uintptr
+	scalar [2]float32
+	number [1]int32
+}
+
+// maxPlans is how many shapes are remembered.
+const maxPlans = 256
+
+// start takes the library if there is one.
+func (t *lt) start(name string) {
+	if t.lib = loadLt(name); t.lib == nil {
+		return
+	}
+	if t.lib.call(ltCreate, address(&t.out[0])) != 0 {
+		t.lib = nil
+		return
+	}
+	t.handle, t.plans = t.out[0], map[ltShape]ltPlan{}
+}
+
+func (t *lt) stop() {
+	if t.lib == nil {
+		return
+	}
+	t.forget()
+	t.lib.call(ltDestroy, t.handle)
+	t.lib = nil
+}
+
+// forget destroys all plans.
+func (t *lt) forget() {
+	for s, p := range t.plans {
+		t.destroy(p)
+		delete(t.plans, s)
+	}
+}
+
+func (t *lt) destroy(p ltPlan) {
+	for _, l := range []uintptr{p.a, p.b, p.d} {
+		if l != 0 {
+			t.lib.call(ltMatrixLayoutDestroy, l)
+		}
+	}
+	if p.desc != 0 {
+		t.lib.call(ltMatmulDescDestroy, p.desc)
+	}
+}
+
+// plan describes d[m,n] = a[m,k]·b[n,k]ᵀ, row by row, as the library sees it: dᵀ = (bᵀ)ᵀ·aᵀ, column by column.
+func (t *lt) plan(s ltShape) (ltPlan, bool) {
+	if p, ok := t.plans[s]; ok {
+		return p, true
+	}
+	if len(t.plans) >= maxPlans {
+		t.forget()
+	}
+	var p ltPlan
+	ok := t.lib.call(ltMatmulDescCreate, address(&t.out[0]), computeF32, realF32) == 0
+	if ok {
+		p.desc = t.out[0]
+		t.number[0] = isTransposed
+		ok = t.lib.call(ltMatmulDescSetAttribute, p.desc, transposeA, address(&t.number[0]), 4) == 0
+	}
+	for _, l := range []struct {
+		to                     *uintptr
+		kind, rows, cols, lead int
+	}{{&p.b, realBF16, s.k, s.n, s.strideB}, {&p.a, realBF16, s.k, s.m, s.strideA}, {&p.d, realF32, s.n, s.m, s.strideD}} {
+		if ok = ok && t.lib.call(ltMatrixLayoutCreate, address(&t.out[0]), uintptr(l.kind), uintptr(l.rows), uintptr(l.cols), uintptr(l.lead)) == 0; ok {
+			*l.to = t.out[0]
+		}
+	}
+	if !ok {
+		t.destroy(p)
+		return ltPlan{}, false
+	}
+	t.plans[s] = p
+	return p, true
+}
+
+// smallest is the least number of multiplications for which the library is asked.
+const smallest = 1 << 22
+
+// vendor computes a product with cuBLASLt, one call for every pair of planes, if it is there and takes the shape. A failure in the
+// first call leaves the work to our own kernel; later ones cannot be undone and are kept for Sync.
+func (d *Device) vendor(g gemmArgs) bool {
+	t := &d.lt
+	if t.lib == nil || d.err != nil || d.lost != nil || g.bias != 0 || g.count == 0 || int(g.d.rows)*int(g.d.cols)*int(g.k) < smallest {
+		return false
+	}
+	p, ok := t.plan(ltShape{int(g.d.rows), int(g.d.cols), int(g.k), g.strideA, g.strideB, g.d.stride})
+	for i := range int(g.count) {
+		if !ok {
+			return false
+		}
+		which := int(g.pairs >> (4 * i))
+		a, b := g.a+uintptr(2*(which&3)*g.planeA), g.b+uintptr(2*(which>>2&3)*g.planeB)
+		t.scalar = [2]float32{1, float32(flag(i > 0 || g.add != 0))}
+		r := t.lib.call(ltMatmul, t.handle, p.desc, address(&t.scalar[0]), b, p.b, a, p.a, address(&t.scalar[1]), g.d.p, p.d, g.d.p, p.d, 0, 0, 0, d.compute)
+		if r != 0 && i > 0 {
+			d.fail(fmt.Errorf("cuda:%d: %s: cublasLtMatmul: status %d", d.index, d.op, r))
+		}
+		if r != 0 {
+			return i > 0
+		}
+	}
+	return true
+}
