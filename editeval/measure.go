@@ -87,6 +87,7 @@ func (s *Study) runTask(ctx context.Context, sub *Subject, t entry, dir string) 
 		return nil, fmt.Errorf("task %s: %w", t.name, err)
 	}
 	r.Date, r.Start, r.End, r.Seconds = 0, 0, 0, "0"
+	r.Config.Model, r.ModelName, r.ModelNameClean = sub.Name, sub.Name, sub.Name // its folder may have another name elsewhere
 	for _, rows := range []map[string]map[string]any{r.Results, r.Groups} {
 		for _, row := range rows {
 			for k, v := range row {
