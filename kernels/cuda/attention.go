@@ -15,7 +15,7 @@ type attentionArgs struct {
 	qs, ks                              int
 	heads, rep, dim, pos, window        int32
 	scale, limit                        float32
-	_                                   int32
+	part, parts, _                      int32
 }
 
 // widest is the most channels of a head.
@@ -63,10 +63,35 @@ func (d *Device) attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 		return
 	}
 	d.operation("Attention", func() {
+		if q.Rows <= fewQueries {
+			d.attendFew(args, q.Rows)
+			return
+		}
 		w := room(a.HeadDim)
 		launch(d, fmt.Sprintf("attention.attention_%s", w), tiles(q.Rows, a.Heads), &args)
 	}, dst, q, k, v, a.LSE)
 	changed(dst, a.LSE)
+}
+
+// fewQueries is the most queries for which keys are cut into parts, so that one query fills the device, and partKeys the keys of a
+// part.
+const (
+	fewQueries = 8
+	partKeys   = 256
+)
+
+// attendFew computes attention of few queries part by part.
+func (d *Device) attendFew(args attentionArgs, queries int) {
+	keys := int(args.pos) + queries
+	if args.window > 0 {
+		keys = min(keys, int(args.window))
+	}
+	args.part = max(partKeys, int32((keys+1023)/1024))
+	args.parts = int32((keys + int(args.part) - 1) / int(args.part))
+	args.mean = d.scratch(4 * queries * int(args.heads*args.parts*(args.dim+2)))
+	launch(d, "attention.attention_few", grid{x: int(args.parts), y: int(args.heads), z: queries, threads: 128}, &args)
+	launch(d, "attention.attention_join", grid{x: 1, y: int(args.heads), z: queries, threads: 128}, &args)
+	d.drop(args.mean)
 }
 
 func (d *Device) attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention) {

@@ -5,10 +5,11 @@
 // AttentionArgs: strides in elements; heads lie qs and ks elements apart in a row. d is out, or the gradients dq, dk, dv.
 struct AttentionArgs {
   Mat q, k, v, out, lse, dout, dq, dk, dv;
-  float* mean;  // [tq, heads]: Σ dout·out
+  float* mean;  // [tq, heads]: Σ dout·out; of few queries [tq, heads, parts, dim+2]: partial results
   i64 qs, ks;
   int heads, rep, dim, pos, window;
   float scale, cap;
+  int part, parts;  // of few queries: keys of a part, and how many parts there are
 };
 
 const int side = 64, slice = 32;
@@ -217,3 +218,62 @@ template <int C, bool K> DEV void backKeys(const AttentionArgs& a) {
 ATTENTION(64, 4, 2)
 ATTENTION(128, 8, 2)
 ATTENTION(256, 16, 1)
+
+DEV float blockMost(const float* v, int n) {
+  float most = v[0];
+  for (int k = 1; k < n; k++) most = v[k] > most ? v[k] : most;
+  return most;
+}
+
+// attention_few: few queries and many keys, as in generation. A block of 128 threads does one query head (blockIdx.y), one query
+// (blockIdx.z) and a part of the keys, a warp one key at a time; the parts' results are joined by attention_join.
+KERNEL(attention_few, AttentionArgs, 128, 4) {
+  SHARED(float, tops, 4);
+  SHARED(float, sums, 4);
+  SHARED(float, outs, 4 * 256);
+  int lane = tid() % 32, warp = tid() / 32, h = by(), i = bz();
+  i64 kh = h / a.rep * a.ks;
+  const float* q = row<F32>(a.q, i) + h * a.qs;
+  int lo = lowest(a, i) + bx() * a.part, end = highest(a, i), hi = lo + a.part < end ? lo + a.part : end;
+  float qv[8], o[8], top = unseen, sum = 0;
+  UNROLL for (int c = 0; c < 8; c++) qv[c] = lane + 32 * c < a.dim ? q[lane + 32 * c] : 0, o[c] = 0;
+  for (int j = lo + warp; j < hi; j += 4) {
+    const float *k = row<F32>(a.k, j) + kh, *v = row<F32>(a.v, j) + kh;
+    float s = 0;
+    UNROLL for (int c = 0; c < 8; c++)
+      if (lane + 32 * c < a.dim) s += qv[c] * k[lane + 32 * c];
+    s = capped(a.scale * warpReduce<Sum>(s), a.cap);
+    float high = s > top ? s : top, old = expf(top - high), p = expf(s - high);
+    sum = sum * old + p, top = high;
+    UNROLL for (int c = 0; c < 8; c++)
+      if (lane + 32 * c < a.dim) o[c] = o[c] * old + p * v[lane + 32 * c];
+  }
+  if (lane == 0) tops[warp] = top, sums[warp] = sum;
+  UNROLL for (int c = 0; c < 8; c++) outs[warp * 256 + lane + 32 * c] = o[c];
+  sync();
+  float* out = a.mean + (((i64)i * a.heads + h) * a.parts + bx()) * (a.dim + 2);
+  top = blockMost(tops, 4);
+  sum = 0;
+  for (int w = 0; w < 4; w++) sum += sums[w] * expf(tops[w] - top);
+  for (int c = tid(); c < a.dim; c += 128) {
+    float v = 0;
+    for (int w = 0; w < 4; w++) v += outs[w * 256 + c] * expf(tops[w] - top);
+    out[2 + c] = v;
+  }
+  if (tid() == 0) out[0] = top, out[1] = sum;
+}
+
+// attention_join: a block does one query head and one query.
+KERNEL(attention_join, AttentionArgs, 128, 4) {
+  int h = by(), i = bz();
+  const float* in = a.mean + ((i64)i * a.heads + h) * a.parts * (a.dim + 2);
+  float top = unseen, sum = 0;
+  for (int p = 0; p < a.parts; p++) top = in[p * (a.dim + 2)] > top ? in[p * (a.dim + 2)] : top;
+  for (int p = 0; p < a.parts; p++) sum += in[p * (a.dim + 2) + 1] * expf(in[p * (a.dim + 2)] - top);
+  for (int c = tid(); c < a.dim; c += 128) {
+    float v = 0;
+    for (int p = 0; p < a.parts; p++) v += in[p * (a.dim + 2) + 2 + c] * expf(in[p * (a.dim + 2)] - top);
+    row<F32>(a.out, i)[h * a.dim + c] = v / sum;
+  }
+  if (a.lse.p && tid() == 0) row<F32>(a.lse, i)[h] = top + logf(sum);
+}
