@@ -76,6 +76,7 @@ var arguments = []struct {
 	{"merge", "merge_.*|conflicts_.*", unsafe.Sizeof(mergeArgs{})},
 	{"merge", "cut_.*", unsafe.Sizeof(cutArgs{})},
 	{"merge", "adamw", unsafe.Sizeof(adamArgs{})},
+	{"solve", ".*", unsafe.Sizeof(solveArgs{})},
 	{"sparse", "expand", unsafe.Sizeof(expandArgs{})},
 }
 
