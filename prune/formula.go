@@ -141,5 +141,8 @@ func onDevice(dev kernels.Device, host kernels.Mat) (kernels.Score, error) {
 		return kernels.Score{}, err
 	}
 	s := kernels.Score{X: kernels.MatOf(buf, host.Rows, host.Cols), Raw: true}
-	return s, dev.Upload(buf, 0, host.Buf.Bytes())
+	for i := 0; i < host.Rows && err == nil; i++ { // host may be a view of something larger
+		err = dev.Upload(buf, i*host.Cols, kernels.WrapF32(host.RowF32(i)).Bytes())
+	}
+	return s, err
 }
