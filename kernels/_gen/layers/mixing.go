@@ -56,6 +56,7 @@ func mixing(f *file) {
 	}
 	f.pairLoops()
 	f.tallyDelta()
+	f.signs()
 }
 
 var pointers = "[]*uint16"
@@ -568,4 +569,82 @@ func (f *file) tallyDelta() {
 	f.op("VMOVD X8, AX")
 	f.op("MOVQ AX, 32(BX)")
 	f.ret()
+}
+
+// signs counts what is left of a difference for conflicts between models.
+func (f *file) signs() {
+	f.fn("signs", "d = x[i] - base[i] where bits(|x[i] - base[i]|) ≥ lo, else 0: net[i] += d, bit i of plus = d > 0, of minus = d < 0, sum[0] += |d| in float64; "+
+		"ret = the highest |x[i] - base[i]|", "float32",
+		param{"x", words}, param{"base", words}, param{"lo", "uint32"}, param{"net", floats}, param{"plus", "[]uint64"}, param{"minus", "[]uint64"}, param{"sum", "[]float64"})
+	f.load("SI", "x_base")
+	f.load("CX", "x_len")
+	f.load("DX", "base_base")
+	f.load("DI", "net_base")
+	f.load("R8", "plus_base")
+	f.load("R9", "minus_base")
+	f.set("magnitude", 14)
+	f.spread("lo", 12)
+	for _, v := range []int{3, 8, 9, 10} {
+		f.zero(v)
+	}
+	f.op("XORL AX, AX")
+	loop, done := f.label("loop"), f.label("done")
+	f.op("SUBQ $%d, CX", f.lanes)
+	f.op("JLT %s", done)
+	f.at(loop)
+	f.signsStep()
+	f.op("ADDQ $%d, AX", 2*f.lanes)
+	f.op("SUBQ $%d, CX", f.lanes)
+	f.op("JGE %s", loop)
+	f.at(done)
+	f.load("BX", "sum_base")
+	f.op("VMOVSD (BX), X0")
+	f.totalTo(9, 10, "(BX)")
+	f.op("VADDSD (BX), X0, X0")
+	f.op("VMOVSD X0, (BX)")
+	b := f.bank()
+	b.peak = 8
+	f.highest(b)
+	f.op("VMOVSS X8, %s", f.arg("ret"))
+	f.ret()
+}
+
+// signsStep takes a vector: 3 is zero, 8 the peak, 9 and 10 the sums, 12 the bound, 14 the mask of magnitudes.
+func (f *file) signsStep() {
+	for _, r := range []struct {
+		reg string
+		v   int
+	}{{"SI", 0}, {"DX", 7}} {
+		f.op("VPMOVZXWD (%s)(AX*1), {%d}", r.reg, r.v)
+		f.op("PREFETCHT0 %d(%s)(AX*1)", fetchAhead, r.reg)
+		f.op("VPSLLD $16, {%d}, {%d}", r.v, r.v)
+	}
+	f.op("VSUBPS {7}, {0}, {0}")
+	f.op("VANDPS {14}, {0}, {1}")
+	f.op("VPMAXSD {1}, {8}, {8}")
+	if f.wide() {
+		f.op("VPCMPD $5, {12}, {1}, K2")
+		f.op("VMOVAPS.Z {0}, K2, {0}")
+		f.op("VCMPPS $14, {3}, {0}, K3")
+		f.op("VCMPPS $1, {3}, {0}, K4")
+		f.op("KMOVW K3, (R8)")
+		f.op("KMOVW K4, (R9)")
+	} else {
+		f.op("VPCMPGTD {1}, {12}, {1}")
+		f.op("VPANDN {0}, {1}, {0}")
+		f.op("VCMPPS $14, {3}, {0}, {4}")
+		f.op("VCMPPS $1, {3}, {0}, {5}")
+		f.op("VMOVMSKPS {4}, BX")
+		f.op("MOVB BX, (R8)")
+		f.op("VMOVMSKPS {5}, BX")
+		f.op("MOVB BX, (R9)")
+	}
+	f.op("ADDQ $%d, R8", f.lanes/8)
+	f.op("ADDQ $%d, R9", f.lanes/8)
+	f.op("VADDPS (DI)(AX*2), {0}, {4}")
+	f.op("VMOVUPS {4}, (DI)(AX*2)")
+	f.op("VANDPS {14}, {0}, {0}")
+	f.widenHalves()
+	f.op("VADDPD {1}, {9}, {9}")
+	f.op("VADDPD {2}, {10}, {10}")
 }

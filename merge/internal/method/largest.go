@@ -2,10 +2,10 @@ package method
 
 // Largest makes the passes that find, for the difference of every input of a group of n elements to the base, the window of
 // its k[i] largest magnitudes, equal ones by the lower index; done gets the windows. memory is what the passes keep at most, in
-// bytes.
+// bytes. The group has a base.
 func Largest(n int64, k []int64, done func(w []Window) ([]Pass, error)) (passes []Pass, memory int64) {
 	f := &finder{
-		n: n, streams: len(k),
+		n: n, streams: len(k), deltas: true,
 		keys: func(b *Block, s int) []float32 {
 			if s == 0 {
 				b.Deltas()

@@ -179,6 +179,13 @@ func pairDeltaAVX512(sums []float64, x []uint16, y []uint16, base []uint16)
 //go:noescape
 func tallyDeltaAVX512(x []uint16, base []uint16, lo uint32, hi uint32, count []int64, out []uint32) int
 
+// signsAVX512 computes
+//
+//	d = x[i] - base[i] where bits(|x[i] - base[i]|) ≥ lo, else 0: net[i] += d, bit i of plus = d > 0, of minus = d < 0, sum[0] += |d| in float64; ret = the highest |x[i] - base[i]|
+//
+//go:noescape
+func signsAVX512(x []uint16, base []uint16, lo uint32, net []float32, plus []uint64, minus []uint64, sum []float64) float32
+
 // apartAVX512 computes
 //
 //	for i { acc[i] += (x[i] - y[i])² }
@@ -360,6 +367,13 @@ func pairDeltaAVX2(sums []float64, x []uint16, y []uint16, base []uint16)
 //
 //go:noescape
 func tallyDeltaAVX2(x []uint16, base []uint16, lo uint32, hi uint32, count []int64, out []uint32) int
+
+// signsAVX2 computes
+//
+//	d = x[i] - base[i] where bits(|x[i] - base[i]|) ≥ lo, else 0: net[i] += d, bit i of plus = d > 0, of minus = d < 0, sum[0] += |d| in float64; ret = the highest |x[i] - base[i]|
+//
+//go:noescape
+func signsAVX2(x []uint16, base []uint16, lo uint32, net []float32, plus []uint64, minus []uint64, sum []float64) float32
 
 // apartAVX2 computes
 //

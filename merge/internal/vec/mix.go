@@ -125,6 +125,19 @@ func TallyDelta(x, base []uint16, lo, hi uint32, count *Count, out []uint32) (n 
 	return n, uint32(max(c[4], rest[4]))
 }
 
+// Signs looks at the differences d = x - base whose magnitude, as bits, is at least lo; the others count as 0. It adds them to net, sets
+// bit i%64 of word i/64 of plus where d > 0 and of minus where d < 0, and returns the sum of the |d|, in float64, and the highest
+// |x - base| as bits.
+func Signs(x, base []uint16, lo uint32, net []float32, plus, minus []uint64) (sum float64, peak uint32) {
+	lo = min(lo, math.MaxInt32)
+	n := len(x)
+	whole := n / step * step
+	var s [1]float64
+	high := fastest.signs(x[:whole], base[:whole], lo, net[:whole], plus[:whole/64], minus[:whole/64], s[:])
+	rest := portable.signs(x[whole:], base[whole:n], lo, net[whole:n], plus[whole/64:], minus[whole/64:], s[:])
+	return s[0], max(math.Float32bits(high), math.Float32bits(rest))
+}
+
 // Magnitudes computes dst = |x - base| as bits.
 func Magnitudes(dst []uint32, x, base []uint16) {
 	for i := range dst {
@@ -262,4 +275,26 @@ func tallyDelta(x, base []uint16, lo, hi uint32, count []int64, out []uint32) in
 		n += tally(v[:], lo, hi, count, out[n:])
 	}
 	return n
+}
+
+func signs(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum []float64) float32 {
+	peak := uint32(0)
+	for i := range x {
+		if i%64 == 0 {
+			plus[i/64], minus[i/64] = 0, 0
+		}
+		d := kernels.FromBF16(x[i]) - kernels.FromBF16(base[i])
+		m := magnitude(d)
+		if peak = max(peak, m); m < lo {
+			continue
+		}
+		net[i] += d
+		sum[0] += math.Abs(float64(d))
+		if d > 0 {
+			plus[i/64] |= 1 << (i % 64)
+		} else if d < 0 {
+			minus[i/64] |= 1 << (i % 64)
+		}
+	}
+	return math.Float32frombits(peak)
 }

@@ -229,3 +229,50 @@ func TestSelect(t *testing.T) {
 		}
 	}
 }
+
+// TestSigns compares every version with the portable one, which is compared with the definition, at lengths around the steps and
+// with bounds that keep everything, some and nothing.
+func TestSigns(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	defer func(l *loops) { fastest = l }(fastest)
+	for _, n := range []int{0, 1, 15, 63, 64, 65, 127, 128, 200, 1000} {
+		x, base := halves(r, n), halves(r, n)
+		for i := 0; i < n; i += 3 {
+			x[i] = base[i] // no difference
+		}
+		for _, lo := range []uint32{0, 1, magnitude(0.5), math.MaxInt32} {
+			words := (n + 63) / 64
+			net, plus, minus, mass, high := make([]float32, n), make([]uint64, words), make([]uint64, words), 0.0, uint32(0)
+			for i := range x {
+				d := math.Float32frombits(uint32(x[i])<<16) - math.Float32frombits(uint32(base[i])<<16)
+				if high = max(high, magnitude(d)); magnitude(d) < lo {
+					d = 0
+				}
+				net[i] = 1 + d
+				mass += math.Abs(float64(d))
+				if d > 0 {
+					plus[i/64] |= 1 << (i % 64)
+				} else if d < 0 {
+					minus[i/64] |= 1 << (i % 64)
+				}
+			}
+			for name, l := range sets() {
+				fastest = l
+				sum, p, m := make([]float32, n), make([]uint64, words), make([]uint64, words)
+				for i := range sum {
+					sum[i] = 1
+				}
+				for i := range p {
+					p[i], m[i] = 77, 99 // what was there before
+				}
+				got, peak := Signs(x, base, lo, sum, p, m)
+				if !slices.Equal(sum, net) || !slices.Equal(p, plus) || !slices.Equal(m, minus) || peak != high {
+					t.Fatalf("%s: %d elements, bound %#x: %v %x %x %x", name, n, lo, sum, p, m, peak)
+				}
+				if math.Abs(got-mass) > 1e-12*mass { // the order of float64 additions
+					t.Errorf("%s: %d elements, bound %#x: sum %v, want %v", name, n, lo, got, mass)
+				}
+			}
+		}
+	}
+}

@@ -41,6 +41,7 @@ type loops struct {
 	pair        func(sums []float64, x, y []uint16)
 	pairDelta   func(sums []float64, x, y, base []uint16)
 	tallyDelta  func(x, base []uint16, lo, hi uint32, count []int64, out []uint32) int
+	signs       func(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum []float64) float32
 }
 
 // fastest is what this process uses.
@@ -225,7 +226,7 @@ var portable = loops{
 			return drawn(key[3*j:], first+uint32(i))
 		})
 	},
-	pair: pair, pairDelta: pairDelta, tallyDelta: tallyDelta,
+	pair: pair, pairDelta: pairDelta, tallyDelta: tallyDelta, signs: signs,
 	peak:   peak,
 	within: within, tally: tally, elect: elect,
 	ratio: func(dst, num, den []float32) {

@@ -22,7 +22,7 @@ func choose(disable string) *loops {
 			within: withinAVX2, tally: tallyAVX2, elect: electAVX2, ratio: ratioAVX2, ratioFloor: ratioFloorAVX2,
 			dropout: dropoutAVX2, apart: apartAVX2, lanes: lanesAVX2,
 			mix: mixAVX2, mixDelta: mixDeltaAVX2, windowSum: windowSumAVX2, windowElect: windowElectAVX2,
-			randomSum: randomSumAVX2, randomElect: randomElectAVX2, pair: pairAVX2, pairDelta: pairDeltaAVX2, tallyDelta: tallyDeltaAVX2,
+			randomSum: randomSumAVX2, randomElect: randomElectAVX2, pair: pairAVX2, pairDelta: pairDeltaAVX2, tallyDelta: tallyDeltaAVX2, signs: signsAVX2,
 		}
 	}
 	return &loops{
@@ -31,6 +31,6 @@ func choose(disable string) *loops {
 		within: withinAVX512, tally: tallyAVX512, elect: electAVX512, ratio: ratioAVX512, ratioFloor: ratioFloorAVX512,
 		dropout: dropoutAVX512, apart: apartAVX512, lanes: lanesAVX512,
 		mix: mixAVX512, mixDelta: mixDeltaAVX512, windowSum: windowSumAVX512, windowElect: windowElectAVX512,
-		randomSum: randomSumAVX512, randomElect: randomElectAVX512, pair: pairAVX512, pairDelta: pairDeltaAVX512, tallyDelta: tallyDeltaAVX512,
+		randomSum: randomSumAVX512, randomElect: randomElectAVX512, pair: pairAVX512, pairDelta: pairDeltaAVX512, tallyDelta: tallyDeltaAVX512, signs: signsAVX512,
 	}
 }
