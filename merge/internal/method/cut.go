@@ -278,11 +278,7 @@ func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64,
 			equal[j] = t.counts[s][i].FromLo - t.counts[s][i].AboveLo
 		}
 	default:
-		between := 0
-		for _, t := range ts {
-			between += len(t.keys[s][i])
-		}
-		keys := make([]uint32, 0, between)
+		keys := make([]uint32, 0, sum.AboveLo-sum.FromHi)
 		for _, t := range ts {
 			keys = append(keys, t.keys[s][i]...)
 		}

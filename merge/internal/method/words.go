@@ -2,7 +2,6 @@ package method
 
 import (
 	"math"
-	"slices"
 
 	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
@@ -171,7 +170,7 @@ func (w *Words) part(s *vec.Sparse, lo, hi int) uint32 {
 func sampleWords(keys [][]uint32, b *Words) bool {
 	for s := range keys {
 		at := len(keys[s])
-		keys[s] = slices.Grow(keys[s], b.Len())[:at+b.Len()]
+		keys[s] = append(keys[s], make([]uint32, b.Len())...)
 		vec.Magnitudes(keys[s][at:], b.X[s], b.Base)
 	}
 	return true
