@@ -1,10 +1,16 @@
 package merge
 
 import (
+	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,17 +89,26 @@ func TestConflictVectors(t *testing.T) {
 	}
 }
 
+// resplit is a copy of a model in files of at most so many bytes.
+func resplit(t *testing.T, model string, size int64) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), model)
+	if _, err := Models(t.Context(), parse(t, "merge_method: passthrough\nmodels: [{model: "+nano+model+"}]\n"), dir, Options{MaxShard: size}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestConflictIsTheSameForAnyWorkers: bit for bit, whatever the workers, the memory and the split into files.
 func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
 	text := "merge_method: mediate\nbase_model: " + nano + "base\nmodels: [{model: " + nano + "news}, {model: " + nano + "sums}, {model: SPLIT}]\n"
-	split := filepath.Join(t.TempDir(), "tales")
-	_, err := Models(t.Context(), parse(t, "merge_method: passthrough\nmodels: [{model: "+nano+"tales}]\n"), split, Options{MaxShard: 100_000})
-	if err != nil {
-		t.Fatal(err)
+	models := []string{nano + "tales"}
+	for _, size := range []int64{30_000, 100_000, 1 << 20} {
+		models = append(models, resplit(t, "tales", size))
 	}
 	var want string
-	for _, o := range []ConflictOptions{{Workers: 1}, {Workers: 2}, {Workers: 7, Memory: 256 << 20}} {
-		for _, model := range []string{nano + "tales", split} {
+	for _, o := range []ConflictOptions{{Workers: 1}, {Workers: 2}, {Workers: 3, Memory: 64 << 20}, {Workers: 7, Memory: 256 << 20}, {Workers: 2, Memory: 1 << 40}} {
+		for _, model := range models {
 			o.Granularity = "tensor"
 			got, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(text, "SPLIT", model)), o)
 			if err != nil {
@@ -111,6 +126,112 @@ func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
 				t.Errorf("%+v: another result", o)
 			}
 		}
+	}
+}
+
+// TestConflictOfWords: where bfloat16 elements are stored changes no bit of a result: as they are, widened to F32, or at odd places of a
+// file; for sizes around the words of signs, the blocks and the segments that are counted at a time, with ties at the cut.
+func TestConflictOfWords(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	dir := t.TempDir()
+	for _, n := range []int{2, 126, 130, 8190, 16384, 20002, 1<<19 + 130} {
+		if n > 1<<17 && testing.Short() {
+			continue
+		}
+		values := make([]float32, 40) // so few that many differences are equal at the cut, of sizes that make sums round
+		for i := range values {
+			values[i] = math.Float32frombits(math.Float32bits(float32(math.Ldexp(r.NormFloat64(), r.IntN(40)-20))) & 0xffff0000)
+		}
+		all := map[string][]float32{}
+		for _, model := range []string{"base", "a", "b", "c"} {
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = values[r.IntN(len(values))]
+			}
+			all[model] = x
+			writeModel(t, filepath.Join(dir, fmt.Sprint(n), "wide", model), map[string][]float32{"w": x})
+			for odd, kind := range []string{"plain", "odd"} {
+				writeWords(t, filepath.Join(dir, fmt.Sprint(n), kind, model), x, odd)
+			}
+		}
+		for _, density := range []float64{0.2, 1} {
+			active, several, both := counted(all, density)
+			var want string
+			for _, kind := range []string{"wide", "plain", "odd"} {
+				text := "merge_method: mediate\nbase_model: D/base\nmodels: [{model: D/a}, {model: D/b}, {model: D/c}]\n"
+				for _, workers := range []int{1, 3} {
+					got, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(text, "D", filepath.Join(dir, fmt.Sprint(n), kind))), ConflictOptions{Density: density, Workers: workers})
+					if err != nil {
+						t.Fatal(err)
+					}
+					data, err := json.Marshal([]any{got.Whole, got.Tensors})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if w := got.Whole; w.Active != active || w.Several != several || w.Both != both {
+						t.Errorf("%d elements, density %v: %+v, want %d, %d, %d", n, density, w.Totals, active, several, both)
+					}
+					if want == "" {
+						want = string(data)
+					}
+					if string(data) != want {
+						t.Errorf("%d elements, density %v, %s, %d workers: %s, want %s", n, density, kind, workers, data, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// counted counts by the definition: how many elements have a difference, at least two, and both signs, of the ⌊density·n⌋ largest.
+func counted(all map[string][]float32, density float64) (active, several, both int64) {
+	n := len(all["base"])
+	plus, minus := make([]int, n), make([]int, n)
+	for _, model := range []string{"a", "b", "c"} {
+		d, order := make([]float32, n), make([]int, n)
+		for i := range d {
+			d[i], order[i] = all[model][i]-all["base"][i], i
+		}
+		slices.SortStableFunc(order, func(i, j int) int {
+			return cmp.Compare(math.Abs(float64(d[j])), math.Abs(float64(d[i])))
+		})
+		for _, i := range order[:max(1, int(density*float64(n)))] {
+			if d[i] > 0 {
+				plus[i]++
+			} else if d[i] < 0 {
+				minus[i]++
+			}
+		}
+	}
+	for i := range n {
+		if plus[i]+minus[i] > 0 {
+			active++
+		}
+		if plus[i]+minus[i] > 1 {
+			several++
+		}
+		if plus[i] > 0 && minus[i] > 0 {
+			both++
+		}
+	}
+	return active, several, both
+}
+
+// writeWords writes the folder of a model with one bfloat16 tensor, some bytes after the place that writers choose.
+func writeWords(t *testing.T, dir string, x []float32, shift int) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	header := fmt.Sprintf(`{"w":{"dtype":"BF16","shape":[2,%d],"data_offsets":[0,%d]}}`, len(x)/2, 2*len(x))
+	header += strings.Repeat(" ", 8-len(header)%8+shift)
+	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	data = append(data, header...)
+	for _, v := range x {
+		data = binary.LittleEndian.AppendUint16(data, uint16(math.Float32bits(v)>>16))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "model.safetensors"), data, 0o666); err != nil {
+		t.Fatal(err)
 	}
 }
 

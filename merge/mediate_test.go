@@ -157,12 +157,42 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 	}
 }
 
+// TestMediateIsTheSameForAnyFiles: the tensors are, whatever files of whatever size the inputs and the output are split into.
+func TestMediateIsTheSameForAnyFiles(t *testing.T) {
+	for _, keep := range []string{"0.1", "{bits: 3}"} {
+		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
+		var dense, kept map[string]string
+		for i, size := range []int64{0, 30_000, 1 << 20} {
+			own := text
+			if size > 0 {
+				for _, name := range append([]string{"base"}, trio...) {
+					own = strings.ReplaceAll(own, nano+name, resplit(t, name, size))
+				}
+			}
+			dir, _ := mediated(t, own, Options{MaxShard: size, Workers: i + 1, Memory: 200 << 20})
+			parts := map[string]string{}
+			for _, name := range trio {
+				for tensor, data := range tensorsOf(t, filepath.Join(dir, experts.Folder, experts.FileOf(name))) {
+					parts[name+" "+tensor] = data
+				}
+			}
+			got := tensorsOf(t, dir)
+			if dense == nil {
+				dense, kept = got, parts
+			}
+			if d := append(differing(got, dense), differing(parts, kept)...); len(d) > 0 || len(kept) == 0 {
+				t.Errorf("keep %s, files of %d: %v differ", keep, size, d)
+			}
+		}
+	}
+}
+
 // TestMediateIsTheSameForAnyWorkers: every file is, whatever the workers and the memory.
 func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
 	for _, keep := range []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "{bits: 3}", "sign1"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var want map[string]string
-		for _, o := range []Options{{Workers: 1}, {Workers: 5, Memory: 300 << 20}} {
+		for _, o := range []Options{{Workers: 1}, {Workers: 2, Memory: 64 << 20}, {Workers: 5, Memory: 300 << 20}, {Workers: 3, Memory: 1 << 40}} {
 			dir, _ := mediated(t, text, o)
 			got := folder(t, dir)
 			if want == nil {

@@ -62,13 +62,14 @@ func expertsRouteCmd(a *shell.App) *cobra.Command {
 	f.Float64Var(&o.Policy.Certain, "certain", 0.3, "uncertainty up to which the likeliest expert answers alone")
 	f.Float64Var(&o.Policy.Cover, "cover", 0.9, "probability that the chosen experts have together")
 	f.IntVar(&o.Policy.Most, "most", 3, "experts at most")
-	f.StringVar(&o.Policy.Outside, "outside", "merge", "prompts like no expert's: merge all experts, or dense")
+	f.StringVar(&o.Policy.Outside, "outside", "merge", "prompts like no expert's: merge all experts, dense, or ignore: like others")
+	f.Float64Var(&o.Policy.Soften, "soften", 1, "factor on the calibrated temperature")
 	cmd.MarkFlagsOneRequired("prompt", "file", "features")
 	cmd.MarkFlagsMutuallyExclusive("prompt", "file", "features")
 	shell.Inputs(cmd, "file", "features")
 	shell.MayBeEmpty(cmd, "select", "prompt")
 	shell.Complete(cmd, "select", "top1", "all", "dense")
-	shell.Complete(cmd, "outside", "merge", "dense")
+	shell.Complete(cmd, "outside", "merge", "dense", "ignore")
 	return cmd
 }
 

@@ -86,15 +86,10 @@ func (r *Router) Judge(x []float64) (Verdict, error) {
 		v.P[i] = math.Exp(s/r.Temperature - top)
 		sum += v.P[i]
 	}
-	entropy := 0.0
 	for i := range v.P {
-		if v.P[i] /= sum; v.P[i] > 0 {
-			entropy -= v.P[i] * math.Log(v.P[i])
-		}
+		v.P[i] /= sum
 	}
-	if len(scores) > 1 {
-		v.Uncertainty = min(1, entropy/math.Log(float64(len(scores))))
-	}
+	v.Uncertainty = uncertain(v.P)
 	v.Energy = -r.Temperature * (top + math.Log(sum))
 	v.Distance, err = r.distance(x)
 	v.Outside = v.Distance > r.Outside
@@ -168,8 +163,11 @@ type Policy struct {
 	// Cover is how much probability the chosen experts have together; 0: 0.9. Most bounds their number; 0: 3.
 	Cover float64
 	Most  int
-	// Outside is what becomes of a prompt like no expert's: "" or merge, all experts by √p; or dense, none of them.
+	// Outside is what becomes of a prompt like no expert's: "" or merge, all experts by √p; dense, none of them; or ignore, what
+	// becomes of any other.
 	Outside string
+	// Soften multiplies the calibrated temperature; 0: 1.
+	Soften float64
 }
 
 // Validate checks the ranges.
@@ -180,12 +178,15 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("select %.40q: want top1, all or dense: %w", p.Select, ErrPolicy)
 	}
 	switch p.Outside {
-	case "", "merge", "dense":
+	case "", "merge", "dense", "ignore":
 	default:
-		return fmt.Errorf("outside %.40q: want merge or dense: %w", p.Outside, ErrPolicy)
+		return fmt.Errorf("outside %.40q: want merge, dense or ignore: %w", p.Outside, ErrPolicy)
 	}
 	if !(p.Certain >= 0 && p.Certain <= 1 && p.Cover >= 0 && p.Cover <= 1) || p.Most < 0 {
 		return fmt.Errorf("uncertainty %v, cover %v, at most %d: %w", p.Certain, p.Cover, p.Most, ErrPolicy)
+	}
+	if !(p.Soften >= 0) || math.IsInf(p.Soften, 1) {
+		return fmt.Errorf("temperature times %v: %w", p.Soften, ErrPolicy)
 	}
 	return nil
 }
@@ -193,6 +194,9 @@ func (p Policy) Validate() error {
 // Weights turns a verdict into the weights of the experts. They sum to 1, or are all 0 for the dense model alone.
 func (p Policy) Weights(v Verdict) []float64 {
 	w := make([]float64, len(v.P))
+	if p.Soften != 0 && p.Soften != 1 {
+		v.P, v.Uncertainty = softened(v.P, p.Soften)
+	}
 	if p.Certain == 0 {
 		p.Certain = 0.3
 	}
@@ -213,7 +217,7 @@ func (p Policy) Weights(v Verdict) []float64 {
 		return w
 	case v.Outside && p.Outside == "dense":
 		return w
-	case v.Outside:
+	case v.Outside && p.Outside != "ignore":
 		for i, x := range v.P {
 			w[i] = math.Sqrt(x)
 		}
@@ -236,6 +240,33 @@ func (p Policy) Weights(v Verdict) []float64 {
 		w[i] /= sum
 	}
 	return w
+}
+
+// softened is what the probabilities and their uncertainty are at a multiple of the temperature: p^(1/factor), normalised.
+func softened(p []float64, factor float64) (q []float64, uncertainty float64) {
+	q, sum, top := make([]float64, len(p)), 0.0, p[best(p)]
+	for i, x := range p {
+		q[i] = math.Pow(x/top, 1/factor)
+		sum += q[i]
+	}
+	for i := range q {
+		q[i] /= sum
+	}
+	return q, uncertain(q)
+}
+
+// uncertain is the entropy of probabilities as a share of the highest there is, 0 … 1.
+func uncertain(p []float64) float64 {
+	entropy := 0.0
+	for _, x := range p {
+		if x > 0 {
+			entropy -= x * math.Log(x)
+		}
+	}
+	if len(p) < 2 {
+		return 0
+	}
+	return min(1, entropy/math.Log(float64(len(p))))
 }
 
 // best is the first of the largest.

@@ -120,15 +120,18 @@ func TestPolicies(t *testing.T) {
 		{Policy{Select: "dense"}, sure, []float64{0, 0, 0}},
 		{Policy{}, outside, []float64{0.8 / 1.4, 0.6 / 1.4, 0}},
 		{Policy{Outside: "dense"}, outside, []float64{0, 0, 0}},
+		{Policy{Outside: "ignore"}, outside, []float64{1, 0, 0}},
+		{Policy{Outside: "ignore", Soften: 0.5, Select: "all"}, outside, []float64{0.4096 / 0.5392, 0.1296 / 0.5392, 0}},
+		{Policy{Soften: 1e6}, sure, []float64{1. / 3, 1. / 3, 1. / 3}},
 	} {
 		got := c.policy.Weights(c.v)
 		for i := range got {
-			if math.Abs(got[i]-c.want[i]) > 1e-12 { // one division
+			if math.Abs(got[i]-c.want[i]) > 1e-5 { // the last but one is 1/3 only at an infinite temperature
 				t.Errorf("%+v: %v, want %v", c.policy, got, c.want)
 			}
 		}
 	}
-	for _, p := range []Policy{{Select: "x"}, {Outside: "x"}, {Certain: 2}, {Cover: math.NaN()}, {Most: -1}} {
+	for _, p := range []Policy{{Select: "x"}, {Outside: "x"}, {Certain: 2}, {Cover: math.NaN()}, {Most: -1}, {Soften: -1}, {Soften: math.Inf(1)}, {Soften: math.NaN()}} {
 		if err := p.Validate(); !errors.Is(err, ErrPolicy) {
 			t.Errorf("%+v: %v", p, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,7 +39,7 @@ type mixture struct {
 // multiplied by the dense model, and what the experts keep of it is multiplied and added for the rows that want it, in
 // float32. Results differ from those of Use by the rounding of effective weights to the model's type, which is left out. Everything
 // that is routed must be a matrix of a block or the norm before it, on a device in ordinary memory; otherwise the error is ErrMixed.
-// undo goes back to the dense model.
+// undo goes back to the dense model, as do Use, Undo and another call.
 func (r *Routed) Mixed(lens []int, weights [][]float64) (undo func(), err error) {
 	if len(lens) != len(weights) {
 		return nil, fmt.Errorf("%d weights for %d sequences: %w", len(weights), len(lens), output.ErrOption)
@@ -63,7 +64,13 @@ func (r *Routed) Mixed(lens []int, weights [][]float64) (undo func(), err error)
 	if err != nil || len(names) == 0 {
 		return func() {}, err
 	}
-	return r.m.Attach(x, names...)
+	detach, err := r.m.Attach(x, names...)
+	if err != nil {
+		return nil, err
+	}
+	leave := sync.OnceFunc(func() { detach(); r.leave = nil })
+	r.leave = leave
+	return leave, nil
 }
 
 // prepare finds the linears that change, and what becomes of the norms before them.

@@ -31,7 +31,8 @@ const quanta = 64
 type Routed struct {
 	e     *Experts
 	m     *lm.Model
-	now   *set // applied; nil: the dense model
+	now   *set   // applied; nil: the dense model
+	leave func() // ends a mixed pass; nil: there is none
 	sets  map[string]*list.Element
 	order *list.List // of sets, the latest used first
 	bytes int64
@@ -204,6 +205,9 @@ func (r *Routed) Use(weights []float64) error {
 func (r *Routed) Undo() error { return r.undo() }
 
 func (r *Routed) undo() error {
+	if r.leave != nil {
+		r.leave()
+	}
 	if r.now == nil {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Help describes the flag that chooses experts.
-const Help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4"
+const Help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4; auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
 
 // Auto routes every request; Likeliest routes it to one expert, however uncertain.
 const (
@@ -57,10 +57,14 @@ func Open(j *shell.Job, m *lm.Model, choice string) (*Model, error) {
 
 // choose reads the flag.
 func (x *Model) choose(j *shell.Job, choice string) (err error) {
-	switch choice {
+	word, settings, _ := strings.Cut(choice, ":")
+	switch word {
 	case Auto, Likeliest, "":
-		if choice == Likeliest {
+		if word == Likeliest {
 			x.policy.Select = "top1"
+		}
+		if err := set(&x.policy, settings); err != nil {
+			return err
 		}
 		if !x.experts.HasRouter() {
 			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)", strings.Join(x.experts.Names(), ", "))
@@ -70,6 +74,35 @@ func (x *Model) choose(j *shell.Job, choice string) (err error) {
 		x.fixed, err = Weights(x.experts, choice)
 	}
 	return err
+}
+
+// set reads what follows auto: names and values of a policy, with commas between.
+func set(p *merge.Policy, settings string) error {
+	if settings == "" {
+		return nil
+	}
+	for _, part := range strings.Split(settings, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		number, err := strconv.ParseFloat(value, 64)
+		switch name {
+		case "certain":
+			p.Certain = number
+		case "cover":
+			p.Cover = number
+		case "most":
+			p.Most, err = strconv.Atoi(value)
+		case "soften":
+			p.Soften = number
+		case "outside":
+			p.Outside, err = value, nil
+		default:
+			return shell.Usagef("experts: %.40q: want certain, cover, most, soften or outside", part)
+		}
+		if err != nil {
+			return shell.Usagef("experts: %.40q: want a number after %s=", part, name)
+		}
+	}
+	return shell.Usage(p.Validate())
 }
 
 // Weights reads dense, the name of an expert, or weights by name.
@@ -193,17 +226,26 @@ func (x *Model) Groups(ctx context.Context, requests [][]int32) ([]Group, error)
 	return list, nil
 }
 
-// UseMixed computes sequences that go different ways in one pass from now on. Where that is not possible the error is
-// [merge.ErrMixed].
-func (x *Model) UseMixed(ids [][]int32, groups []Group) error {
+// Together computes sequences that go different ways in one pass from now on, or those of the only group with its weights. It returns
+// false, and changes nothing, where a pass for each group is cheaper or where one for all is not possible.
+func (x *Model) Together(ids [][]int32, groups []Group) (bool, error) {
+	if len(groups) == 1 {
+		return true, x.Use(groups[0].Weights)
+	}
 	lens, weights := make([]int, len(ids)), make([][]float64, len(ids))
 	for _, g := range groups {
 		for _, i := range g.At {
 			lens[i], weights[i] = len(ids[i]), g.Weights
 		}
 	}
+	if !x.routed.MixedIsCheaper(lens, weights) {
+		return false, nil
+	}
 	_, err := x.routed.Mixed(lens, weights)
-	return err
+	if errors.Is(err, merge.ErrMixed) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Router is what evaluations ask; nil where there is nothing to ask.

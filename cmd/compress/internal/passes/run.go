@@ -2,7 +2,6 @@ package passes
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -81,10 +79,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	defer experts.Close()
-	if err := enter(j, experts, ids); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.IDs, err)
-	}
-	r, err := m.Forward(j.Ctx, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels})
+	r, err := forward(j, m, experts, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels}, o.Grad)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.IDs, err)
 	}
@@ -111,27 +106,6 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	report.Loss = &r.Loss
 	j.Printf("loss %.6f over %d positions, written to %s\n", r.Loss, r.Counted, o.Out)
 	return report, nil
-}
-
-// enter lets the experts of a mediated folder answer, if it is one. All sequences of a file are computed in one pass, with several
-// experts at once where they are routed differently.
-func enter(j *shell.Job, experts *mediated.Model, ids [][]int32) error {
-	if experts == nil {
-		return nil
-	}
-	groups, err := experts.Groups(j.Ctx, ids)
-	if err != nil {
-		return err
-	}
-	if len(groups) > 1 {
-		err := experts.UseMixed(ids, groups)
-		if errors.Is(err, merge.ErrMixed) {
-			return shell.Usagef("its sequences go to %d different mixtures of experts, %s and %s among them (HINT: --experts chooses one for all, or split the file): %w",
-				len(groups), mediated.Describe(experts.Names(), groups[0].Weights), mediated.Describe(experts.Names(), groups[1].Weights), err)
-		}
-		return err
-	}
-	return experts.Use(groups[0].Weights)
 }
 
 // inVocabulary refuses ids that the model does not have, but for one that has a meaning of its own.
