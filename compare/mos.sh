@@ -46,9 +46,9 @@ score() {
     --out "scores/$run" -q >/dev/null
 }
 
-held() { sed -n '/"evals"/,$p' "runs/$1/training.json" | sed -n 's/.*"loss": *\([0-9.e+-]*\).*/\1/p' | head -1; }
-field() { sed -n "s/^ *\"$2\": *\([0-9.e+-]*\).*/\1/p" "runs/$1/training.json" | head -1; }
-points() { sed -n 's/.*"\(acc\|exact_match\),[a-z]*": *\([0-9.e+-]*\).*/\2/p' "scores/$1/results.json" | head -1; }
+held() { sed -n '/"evals"/,$ { s/.*"loss": *\([0-9.e+-]*\).*/\1/p; t found; b; :found; q }' "runs/$1/training.json"; }
+field() { sed -n "s/^ *\"$2\": *\([0-9.e+-]*\).*/\1/p; t found; b; :found; q" "runs/$1/training.json"; }
+points() { sed -n 's/.*"\(acc\|exact_match\),[a-z]*": *\([0-9.e+-]*\).*/\2/p; t found; b; :found; q' "scores/$1/results.json"; }
 
 # rate KIND: that with the lowest held-out loss on news
 rate() { for r in $rates; do echo "$(held "news-$1-lr$r-s0") $r"; done | sort -g | head -1 | cut -d' ' -f2; }
