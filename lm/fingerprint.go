@@ -2,29 +2,15 @@ package lm
 
 import (
 	"context"
-	"sync"
 
 	"github.com/modelcompress/compress/lm/internal/fingerprint"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// weightsHash is the fingerprint, computed once.
-type weightsHash struct {
-	mu  sync.Mutex
-	hex string
-}
-
 // Fingerprint is the SHA-256, in hex, over config.json and every tensor's name, element type, shape and bytes in the files:
 // what the model computes from, wherever it lies and however it is sharded. Changes in memory do not count.
 func (m *Model) Fingerprint(ctx context.Context) (string, error) {
-	m.print.mu.Lock()
-	defer m.print.mu.Unlock()
-	if m.print.hex != "" {
-		return m.print.hex, nil
-	}
-	var err error
-	m.print.hex, err = Fingerprint(ctx, m.dir, m.source)
-	return m.print.hex, err
+	return m.print.Get(func() (string, error) { return Fingerprint(ctx, m.dir, m.source) })
 }
 
 // Fingerprint is [Model.Fingerprint] of a checkpoint folder that is not loaded.

@@ -110,6 +110,35 @@ func (m *Model) readOwned(p *param) error {
 	return nil
 }
 
+// WidenParam lets an F32 copy of a parameter, which may be changed like that of [Model.MutableParam], stand for it until undo is called: so a change
+// smaller than the stored type tells apart counts too. No pass may run at either moment, and of several copies the latest is undone first.
+func (m *Model) WidenParam(name string) (v kernels.Mat, undo func(), err error) {
+	if v, err = m.Param(name); err == nil {
+		v, err = m.converted(name, v, kernels.F32)
+	}
+	if err != nil {
+		return kernels.Mat{}, nil, err
+	}
+	p := m.params[name]
+	was := *p
+	p.Value, p.Sparse, p.Quant, p.view, p.owned, p.saver = v, kernels.Sparse{}, nil, false, true, nil
+	return v, func() {
+		m.drop(p)
+		*p = was
+	}, nil
+}
+
+// converted gives a copy of a value as numbers of a type.
+func (m *Model) converted(name string, v kernels.Mat, t kernels.DType) (kernels.Mat, error) {
+	buf, err := m.dev.Alloc(t, v.Len())
+	if err != nil {
+		return kernels.Mat{}, m.tensorError(name, err)
+	}
+	c := kernels.MatOf(buf, v.Rows, v.Cols)
+	m.ops.Convert(c, v)
+	return c, nil
+}
+
 // Untie gives a model whose head is its token table a head of its own, a copy under the name that such a checkpoint has for it, until undo is
 // called. No pass may run at either moment. The error wraps [ErrUnknownTensor] where there is nothing to untie.
 func (m *Model) Untie() (name string, undo func(), err error) {
@@ -118,22 +147,20 @@ func (m *Model) Untie() (name string, undo func(), err error) {
 		return "", nil, fmt.Errorf("%s: %w: no head that can be told from the token table", m.dir, ErrUnknownTensor)
 	}
 	v, err := m.Param(m.embed.Name)
+	if err == nil {
+		v, err = m.converted(name, v, v.DType())
+	}
 	if err != nil {
 		return "", nil, err
 	}
-	buf, err := m.dev.Alloc(v.DType(), v.Len())
-	if err != nil {
-		return "", nil, m.tensorError(name, err)
-	}
-	p := &param{Weight: layer.Weight{Name: name, Value: kernels.MatOf(buf, v.Rows, v.Cols)}, block: -1, rows: v.Rows, cols: v.Cols, stored: m.embed.stored, owned: true}
-	m.ops.Convert(p.Value, v)
+	p := &param{Weight: layer.Weight{Name: name, Value: v}, block: -1, rows: v.Rows, cols: v.Cols, stored: m.embed.stored, owned: true}
 	tied := m.output
 	m.output = append(slices.DeleteFunc(slices.Clone(tied), func(p *param) bool { return p == m.embed }), p)
 	m.head, m.params[name] = p, p
 	return name, func() {
 		m.head, m.output = m.embed, tied
 		delete(m.params, name)
-		buf.Free()
+		v.Buf.Free()
 	}, nil
 }
 
@@ -254,13 +281,7 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 		return mat, nil
 	}
 	defer buf.Free()
-	narrow, err := m.dev.Alloc(kernels.F32, p.rows*p.cols)
-	if err != nil {
-		return kernels.Mat{}, m.tensorError(p.Name, err)
-	}
-	out := kernels.MatOf(narrow, p.rows, p.cols)
-	m.ops.Convert(out, mat)
-	return out, nil
+	return m.converted(p.Name, mat, kernels.F32)
 }
 
 // tensorError names the file and the tensor of a failure.

@@ -18,6 +18,8 @@ var (
 	ErrOtherJob = stage.ErrOtherJob
 	ErrInPlace  = stage.ErrInPlace
 	ErrDamaged  = stage.ErrDamaged
+	// ErrFileName: [Saver.AddFile] got a name that it cannot use.
+	ErrFileName = stage.ErrFileName
 	// ErrSavePacked refuses to save a model with packed matrices.
 	ErrSavePacked = errors.New("a model whose matrices are packed as bitmasks is not saved")
 )
@@ -243,4 +245,24 @@ func (s *Saver) value(p *param) (kernels.Mat, error) {
 	defer s.m.mu.Unlock()
 	err := s.m.bind(p)
 	return p.Value, err
+}
+
+// AddFile adds a small file of the caller's to the output: Finish writes it beside the weights. It does nothing once the output
+// is complete. The error wraps [ErrFileName] for a name that is no plain file name, or that the weights or a file of the
+// source have.
+func (s *Saver) AddFile(name string, data []byte) error { return s.folder.AddFile(name, data) }
+
+// Folder is a checkpoint in the making that is written tensor by tensor: it appears under its name when it is complete, and an
+// interrupted one is continued. [Saver] is built on it; it is for outputs whose tensors are not those of one open model.
+type Folder = stage.Folder
+
+// FolderPlan is what goes into a [Folder]'s files.
+type FolderPlan = stage.Plan
+
+// FolderOptions of [OpenFolder].
+type FolderOptions = stage.Options
+
+// OpenFolder starts, or with Resume continues, the output at dir. The errors are those of [Model.NewSaver].
+func OpenFolder(dir string, p FolderPlan, o FolderOptions) (*Folder, error) {
+	return stage.Open(dir, p, o)
 }

@@ -14,8 +14,10 @@ import (
 type replaced struct {
 	r       *Runtime
 	tensor  string
-	value   kernels.Mat                 // the model's own, changed
-	before  []byte                      // what it was
+	value   kernels.Mat                 // the changed one, F32: stored types would round small changes away
+	stored  kernels.DType               // of the base's
+	before  []byte                      // the base's
+	undo    func()                      // gives the model its own value again
 	compute func(dst kernels.Mat) error // writes the changed value, F32 in host memory, over the base's
 	learn   func(g kernels.Mat) error   // adds to the parameters' gradients
 }
@@ -27,12 +29,15 @@ func (r *Runtime) replace(tensor string) (*replaced, error) {
 			return nil, fmt.Errorf("%w: two changes of %s", adapter.ErrUnsupported, tensor)
 		}
 	}
-	v, err := r.m.MutableParam(tensor)
+	v, err := r.m.Param(tensor)
 	if err != nil {
 		return nil, err
 	}
-	c := &replaced{r: r, tensor: tensor, value: v, before: make([]byte, v.Len()*v.DType().Size())}
+	c := &replaced{r: r, tensor: tensor, stored: v.DType(), before: make([]byte, v.Len()*v.DType().Size())}
 	if err := r.dev.Download(c.before, v.Buf, v.Off); err != nil {
+		return nil, err
+	}
+	if c.value, c.undo, err = r.m.WidenParam(tensor); err != nil {
 		return nil, err
 	}
 	r.copies = append(r.copies, c)
@@ -53,7 +58,7 @@ func (c *replaced) update() error {
 
 // base is the tensor as it was, F32 in host memory, a copy.
 func (c *replaced) base() (kernels.Mat, error) {
-	buf, err := kernels.Wrap(c.value.DType(), c.before)
+	buf, err := kernels.Wrap(c.stored, c.before)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
@@ -64,29 +69,11 @@ func (c *replaced) base() (kernels.Mat, error) {
 
 // write puts host numbers into the model.
 func (c *replaced) write(h kernels.Mat) error {
-	v, r := c.value, c.r
-	if r.host {
-		r.ops.Convert(v, h)
-		v.Buf.Changed()
-		return nil
-	}
-	buf, err := r.dev.Alloc(kernels.F32, h.Len())
-	if err != nil {
+	if err := c.r.dev.Upload(c.value.Buf, 0, h.Buf.Bytes()); err != nil {
 		return err
 	}
-	defer buf.Free()
-	if err := r.dev.Upload(buf, 0, h.Buf.Bytes()); err != nil {
-		return err
-	}
-	r.ops.Convert(v, kernels.MatOf(buf, v.Rows, v.Cols))
-	return r.ops.Sync()
-}
-
-// restore puts the old value back.
-func (c *replaced) restore() {
-	if c.r.dev.Upload(c.value.Buf, c.value.Off, c.before) == nil {
-		c.value.Buf.Changed()
-	}
+	c.value.Buf.Changed()
+	return c.r.ops.Sync()
 }
 
 // Wants reports whether the gradient of a tensor of the base is needed, for lm.BackwardOptions.

@@ -149,7 +149,7 @@ func (r *Runtime) Detach() {
 	}
 	clear(r.modules)
 	for _, c := range r.copies {
-		c.restore()
+		c.undo()
 	}
 	r.copies = nil
 	if r.tie != nil {
