@@ -133,6 +133,27 @@ func TestMediateKeepsEverything(t *testing.T) {
 	}
 }
 
+// TestWeightsThatOverflow: weights whose sums the type cannot hold are refused by the tensor's name, for each encoding; those that are
+// not finite as float32 at once.
+func TestWeightsThatOverflow(t *testing.T) {
+	for _, keep := range []string{"1", "0.1", "sign1", "{bits: 3}", "{lowrank: 2}"} {
+		_, e := mediated(t, "dtype: float16\n"+mediateRecipe("{select: all, keep: "+keep+"}", trio...), Options{})
+		dir := filepath.Join(t.TempDir(), "export")
+		_, err := e.Export(t.Context(), dir, []float64{1e9, -3e9, 0}, ExportOptions{})
+		if !errors.Is(err, ErrOverflow) || !strings.Contains(err.Error(), "news=1e+09,rumours=-3e+09") {
+			t.Errorf("keep %s: %v", keep, err)
+		}
+		for _, w := range []float64{1e300, math.NaN(), math.Inf(-1)} {
+			if _, err := e.Weights(map[string]float64{"news": w}); !errors.Is(err, ErrOption) {
+				t.Errorf("weight %v: %v", w, err)
+			}
+			if _, err := e.Export(t.Context(), dir, []float64{w, 0, 0}, ExportOptions{}); !errors.Is(err, ErrOption) {
+				t.Errorf("weight %v: %v", w, err)
+			}
+		}
+	}
+}
+
 // TestMediateErrorFallsWithShare: the more is kept, the smaller the error of reconstruction, which the measurement on the
 // experts' own files confirms.
 func TestMediateErrorFallsWithShare(t *testing.T) {

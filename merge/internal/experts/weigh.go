@@ -3,6 +3,8 @@ package experts
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vec"
@@ -41,12 +43,12 @@ func (ws *Workspace) Whole(list []Weighted, tensor string, d safetensors.DType, 
 		return err
 	}
 	if all {
-		return narrow(out, ws.acc, d, tensor)
+		return ws.narrow(out, list, tensor, d, lo)
 	}
 	// Elements that nobody keeps stay as they are, down to the sign of a zero.
 	copy(out, dense[lo*width:hi*width])
 	ws.out = grown(ws.out, int(hi-lo)*int(width))
-	if err := narrow(ws.out, ws.acc, d, tensor); err != nil {
+	if err := ws.narrow(ws.out, list, tensor, d, lo); err != nil {
 		return err
 	}
 	for i, hit := range ws.hit {
@@ -70,7 +72,7 @@ func (ws *Workspace) Weigh(list []Weighted, tensor string, d safetensors.DType, 
 		return err
 	}
 	ws.out = grown(ws.out, int(hi-lo)*int(width))
-	if err := narrow(ws.out, ws.acc, d, tensor); err != nil {
+	if err := ws.narrow(ws.out, list, tensor, d, lo); err != nil {
 		return err
 	}
 	for i, hit := range ws.hit {
@@ -79,6 +81,17 @@ func (ws *Workspace) Weigh(list []Weighted, tensor string, d safetensors.DType, 
 		}
 	}
 	return nil
+}
+
+// weightsOf names the weights that count.
+func weightsOf(list []Weighted) string {
+	var parts []string
+	for _, e := range list {
+		if e.Weight != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%.4g", e.Name, e.Weight))
+		}
+	}
+	return "the weights " + strings.Join(parts, ",")
 }
 
 // bounds are the elements of a chunk.
@@ -94,11 +107,62 @@ func grown(p []byte, n int) []byte {
 	return p[:n]
 }
 
-func narrow(out []byte, x []float32, d safetensors.DType, tensor string) error {
-	if err := stream.Narrow(out, x, d); err != nil {
+// narrow rounds the effective weights of a part, the elements from lo on, to the type of the tensor. Weights that make what is finite
+// infinite or no number are refused.
+func (ws *Workspace) narrow(out []byte, list []Weighted, tensor string, d safetensors.DType, lo int64) error {
+	if vec.Peak(ws.acc) >= leastOverflow(d) {
+		if i := ws.overflow(list, tensor, d, lo); i >= 0 {
+			return fmt.Errorf("tensor %q, element %d, %s: %w in %s; take smaller weights", tensor, lo+int64(i), weightsOf(list), stream.ErrOverflow, d)
+		}
+	}
+	if err := stream.Narrow(out, ws.acc, d); err != nil {
 		return fmt.Errorf("tensor %q: %w", tensor, err)
 	}
 	return nil
+}
+
+// leastOverflow is the least magnitude, as bits of a float32, that rounds to an infinity of a type.
+func leastOverflow(d safetensors.DType) uint32 {
+	switch d {
+	case safetensors.F16:
+		return math.Float32bits(65520)
+	case safetensors.BF16:
+		return 0x7f7f8000
+	}
+	return 0x7f800000
+}
+
+// overflow is the first element that overflows although the dense model's and every expert's own are finite; -1: none.
+func (ws *Workspace) overflow(list []Weighted, tensor string, d safetensors.DType, lo int64) int {
+	bound := leastOverflow(d)
+	given := make([]bool, len(ws.acc)) // not finite, whatever the weights
+	note := func(i int64, v float32) {
+		if v-v != 0 {
+			given[i] = true
+		}
+	}
+	for i, v := range ws.dense {
+		note(int64(i), v)
+	}
+	for _, e := range list {
+		p := e.Part(tensor)
+		switch {
+		case p == nil || e.Weight == 0:
+		case p.dense():
+			p.differences(ws.own, lo)
+			for i, v := range ws.own {
+				note(int64(i), v)
+			}
+		default:
+			p.each(lo, lo+int64(len(ws.acc)), func(i, k int64) { note(i-lo, p.value(k)) })
+		}
+	}
+	for i, v := range ws.acc {
+		if !given[i] && math.Float32bits(v)&math.MaxInt32 >= bound {
+			return i
+		}
+	}
+	return -1
 }
 
 // sum leaves the effective weights of a part in acc, and what somebody keeps in hit; all tells that this is everything.

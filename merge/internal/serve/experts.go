@@ -131,7 +131,7 @@ func (e *Experts) Names() []string {
 // HasRouter tells whether the folder can route prompts.
 func (e *Experts) HasRouter() bool { return e.router != nil }
 
-// Weights puts weights by name in the order of Names. They must be finite; experts that are not named get 0.
+// Weights puts weights by name in the order of Names. They must be finite as float32; experts that are not named get 0.
 func (e *Experts) Weights(byName map[string]float64) ([]float64, error) {
 	list := make([]float64, len(e.members))
 	for name, w := range byName {
@@ -139,12 +139,20 @@ func (e *Experts) Weights(byName map[string]float64) ([]float64, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("expert %.80q; there are %s: %w", name, strings.Join(e.Names(), ", "), ErrUnknownExpert)
 		}
-		if math.IsNaN(w) || math.IsInf(w, 0) {
-			return nil, fmt.Errorf("expert %s: weight %v: %w", name, w, output.ErrOption)
+		if err := sane(name, w); err != nil {
+			return nil, err
 		}
 		list[i] = w
 	}
 	return list, nil
+}
+
+// sane refuses weights that are not finite as float32.
+func sane(name string, w float64) error {
+	if math.IsNaN(w) || math.Abs(w) > math.MaxFloat32 {
+		return fmt.Errorf("expert %s: weight %v, want a finite float32: %w", name, w, output.ErrOption)
+	}
+	return nil
 }
 
 func compareHash(ctx context.Context, path string, want experts.File) error {
@@ -323,6 +331,11 @@ type Exported struct {
 func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o ExportOptions) (*Exported, error) {
 	if len(weights) != len(e.members) || o.Workers < 0 || o.MaxShard < 0 {
 		return nil, fmt.Errorf("%d weights for %d experts, %d workers: %w", len(weights), len(e.members), o.Workers, output.ErrOption)
+	}
+	for i, w := range weights {
+		if err := sane(e.Names()[i], w); err != nil {
+			return nil, err
+		}
 	}
 	dst, err := filepath.Abs(dst)
 	if err != nil {

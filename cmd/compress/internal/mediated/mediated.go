@@ -81,8 +81,13 @@ func set(p *merge.Policy, settings string) error {
 	if settings == "" {
 		return nil
 	}
+	given := map[string]bool{}
 	for _, part := range strings.Split(settings, ",") {
 		name, value, _ := strings.Cut(part, "=")
+		if given[name] {
+			return shell.Usagef("experts: %s is set twice", name)
+		}
+		given[name] = true
 		number, err := strconv.ParseFloat(value, 64)
 		switch name {
 		case "certain":
@@ -116,6 +121,9 @@ func Weights(e *merge.Experts, text string) ([]float64, error) {
 			w, err := strconv.ParseFloat(value, 64)
 			if !ok || err != nil {
 				return nil, shell.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text, strings.Join(e.Names(), ", "), e.Names()[0])
+			}
+			if _, twice := byName[name]; twice {
+				return nil, shell.Usagef("experts %q: %s has two weights", text, name)
 			}
 			byName[name] = w
 		}
