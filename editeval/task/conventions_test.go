@@ -73,3 +73,31 @@ func TestUnknownNames(t *testing.T) {
 		}
 	}
 }
+
+// A task that says 0 has no examples whatever is asked for; the first name of a limit of tokens counts; a temperature without do_sample is
+// greedy where it is 0.
+func TestNoExamples(t *testing.T) {
+	dir := write(t, map[string]string{
+		"small.yaml": small("doc_to_target: g", "doc_to_target: g\nnum_fewshot: 0"), "small.jsonl": smallData,
+		"one.yaml": small("task: small", "task: one", "doc_to_target: g", "doc_to_target: g\nnum_fewshot: 1"),
+		"cold.yaml": small("task: small", "task: cold", "multiple_choice", "generate_until", "metric: acc}, {metric: acc_norm", "metric: exact_match",
+			"doc_to_choice: \"{{c}}\"", "generation_kwargs: {temperature: 0.0, max_tokens: 9, max_gen_toks: 7}"),
+	})
+	s, err := Load([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := s.lib.Tasks["cold"].Generation; g.MaxTokens != 7 || g.Sample {
+		t.Errorf("%+v", g)
+	}
+	shots := 2
+	for name, want := range map[string]int{"small": 0, "one": 2, "cold": 2} {
+		p, err := s.prompter(t.Context(), name, &Options{Shots: &shots})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Shots != want {
+			t.Errorf("%s: %d examples, want %d", name, p.Shots, want)
+		}
+	}
+}

@@ -37,6 +37,7 @@ var (
 	ErrOutside     = jinja.ErrUnknown        // a filter, method or statement of Jinja that is not known here
 	ErrFilter      = filter.ErrUnknown       // no filter of that name
 	ErrMetric      = metric.ErrUnknown       // no metric of that name
+	ErrClasses     = metric.ErrClasses       // classes that a metric is not defined for
 	ErrNoData      = data.ErrNotFound        // a data file is not where it should be
 	ErrRecord      = data.ErrRecord          // a data file has a bad record; the error names the line
 	ErrDocument    = prompt.ErrDocument      // a document does not fit its task

@@ -37,6 +37,7 @@ func TestFaults(t *testing.T) {
 		{"many examples", small("doc_to_target: g", "doc_to_target: g\nnum_fewshot: 9"), smallData, ErrExamples, "9 examples wanted"},
 		{"name", small("task: small", "task: a/b"), smallData, ErrValue, "slashes"},
 		{"sampled", small("multiple_choice", "generate_until", "metric: acc}, {metric: acc_norm", "metric: exact_match", "doc_to_choice: \"{{c}}\"", "generation_kwargs: {do_sample: true, temperature: 1.0}"), smallData, ErrUnsupported, "greedy"},
+		{"sampled by temperature", small("multiple_choice", "generate_until", "metric: acc}, {metric: acc_norm", "metric: exact_match", "doc_to_choice: \"{{c}}\"", "generation_kwargs: {temperature: 0.7}"), smallData, ErrUnsupported, "small.yaml:7: sampled"},
 		{"deep", "task: " + strings.Repeat("[", 5000), smallData, nil, "small.yaml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,7 +11,7 @@ var ErrOptions = errors.New("bad option")
 
 // Options of [Run]. The zero value evaluates all documents as the tasks say.
 type Options struct {
-	Shots     *int    `json:"num_fewshot"` // examples in each prompt; nil: as the task says, otherwise 0
+	Shots     *int    `json:"num_fewshot"` // examples in each prompt; nil: as the task says, otherwise 0. A task that says 0 has none whatever stands here
 	Limit     int     `json:"limit"`       // documents of each task; 0: all
 	Seed      *uint64 `json:"fewshot_seed"`
 	Special   *bool   `json:"special"`         // special tokens of the tokenizer: false never adds them; nil: as the tokenizer does by itself

@@ -2,6 +2,7 @@ package task
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -48,6 +49,7 @@ type Results struct {
 	ChatHash       *string                     `json:"chat_template_sha"`
 	Audits         map[string]*Audit           `json:"audit"`
 	Seconds        string                      `json:"total_evaluation_time_seconds"`
+	Damaged        int                         `json:"damaged_answers,omitempty"` // lines of the journal and the cache that were dropped, their answers asked again
 }
 
 // Count is how many documents a task has and how many were scored.
@@ -117,7 +119,7 @@ var unfit = regexp.MustCompile(`[\"<>:/|\\?*\[\]]+`)
 func sanitized(name string) string { return unfit.ReplaceAllString(name, "__") }
 
 // add aggregates a task.
-func (r *Results) add(t *one, o *Options) {
+func (r *Results) add(t *one, o *Options) error {
 	name := t.Task.Name
 	t.audit.finish(t)
 	r.Audits[name] = &t.audit
@@ -140,6 +142,9 @@ func (r *Results) add(t *one, o *Options) {
 		agg := aggregationOf(m, known)
 		for _, filter := range t.scorer.Filters() {
 			items := t.items[filter][m.Name]
+			if err := agg.Check(items); err != nil {
+				return fmt.Errorf("task %s: %s: %w", name, m.Name, err)
+			}
 			row[m.Name+","+filter] = number(agg.Of(items))
 			row[m.Name+"_stderr,"+filter] = notAvailable
 			if se, ok := agg.Stderr(items, o.draws()); ok {
@@ -148,6 +153,7 @@ func (r *Results) add(t *one, o *Options) {
 		}
 	}
 	r.Results[name], r.HigherIsBetter[name] = row, better
+	return nil
 }
 
 // aggregationOf is that of a metric in a task; names were checked when the task was prepared.

@@ -22,6 +22,9 @@ import (
 // ErrOtherModel: a journal or cache holds answers of another model.
 var ErrOtherModel = store.ErrOther
 
+// ErrAnswers: a journal or cache is no file of answers.
+var ErrAnswers = store.ErrFormat
+
 // defaultLength is the context of a model whose configuration says nothing.
 const defaultLength = 2048
 
@@ -53,6 +56,9 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 		return nil, err
 	}
 	r.results = newResults(r, tok, start)
+	for _, s := range r.stores {
+		r.results.Damaged += s.Damaged()
+	}
 	tasks, err := r.prepare(ctx)
 	if err == nil {
 		err = r.all(ctx, tasks)
@@ -195,7 +201,7 @@ func (r *run) task(ctx context.Context, t *one) error {
 		err = r.judge(t)
 	}
 	if err == nil {
-		r.results.add(t, &r.o)
+		err = r.results.add(t, &r.o)
 	}
 	if inspected != nil {
 		inspected(t)

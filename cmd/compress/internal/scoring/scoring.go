@@ -139,6 +139,9 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 	if err := o.conversation(path); err != nil {
 		return nil, err
 	}
+	if err := o.widens(suite); err != nil {
+		return nil, err
+	}
 	o.Task.Router = experts.Router()
 	bars := j.Bars()
 	defer bars.End()
@@ -150,6 +153,7 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 type output struct {
 	*checkpoint.Staged
 	answers string // file
+	kept    string // answers of a finished run, which answers began as; "" for none
 	file    *os.File
 	w       *bufio.Writer
 	task    string // of the open samples
@@ -172,7 +176,8 @@ func open(o *Options) (*output, error) {
 	if !o.Resume {
 		err = os.Remove(out.answers)
 	} else if _, missing := os.Stat(out.answers); missing != nil {
-		err = copyFile(out.answers, filepath.Join(final, answersFile))
+		out.kept = filepath.Join(final, answersFile)
+		err = copyFile(out.answers, out.kept)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.Abandon()
@@ -254,7 +259,7 @@ func (out *output) evaluate(ctx context.Context, s *subject, suite *task.Suite, 
 		o.Task.Sample = out.sample
 	}
 	r, err := task.Run(ctx, s.m, s.tok, suite, o.Task)
-	if errors.Is(err, task.ErrOtherModel) {
+	if errors.Is(err, task.ErrOtherModel) || errors.Is(err, task.ErrAnswers) {
 		return nil, shell.Usagef("--resume: %w (HINT: choose another --out, or pass --overwrite)", err)
 	}
 	return r, errors.Join(err, out.end())
@@ -315,9 +320,12 @@ func (out *output) end() error {
 	return err
 }
 
-// abandon removes what is unfinished. The answers stay for --resume.
+// abandon removes what is unfinished. New answers stay for --resume.
 func (out *output) abandon() error {
 	err := out.end()
+	if out.kept != "" && unchanged(out.answers, out.kept) {
+		err = errors.Join(err, os.Remove(out.answers))
+	}
 	out.Abandon()
 	return err
 }

@@ -21,7 +21,13 @@ func show(j *shell.Job, r *task.Results) {
 		rows(t, r, name, r.Groups[name], nil)
 	}
 	j.Table(t)
+	if r.Damaged > 0 {
+		j.Note("%d lines of kept answers were damaged or without a checksum: they were dropped, and their requests asked again", r.Damaged)
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Audits)) {
+		if n := r.Config.Shots; n != nil && *n > 0 && r.NShot[name] == 0 {
+			j.Note("%s: no examples, as its definition wants: --num-fewshot %d changes nothing here, as in lm-evaluation-harness 0.4.13", name, *n)
+		}
 		remarks(j, name, r.Audits[name])
 	}
 }

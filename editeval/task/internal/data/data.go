@@ -251,7 +251,7 @@ func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
 	c.Comma, c.LazyQuotes = comma, comma == '\t'
 	header, err := c.Read()
 	if err != nil {
-		return nil, fmt.Errorf("%s:1: %w: %w", file, ErrRecord, err)
+		return nil, tableFault(file, err)
 	}
 	var rows [][]string
 	for {
@@ -260,12 +260,7 @@ func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
 			break
 		}
 		if err != nil {
-			line, _ := c.FieldPos(0)
-			var pe *csv.ParseError
-			if errors.As(err, &pe) {
-				line, err = pe.Line, pe.Err
-			}
-			return nil, fmt.Errorf("%s:%d: %w: %w", file, line, ErrRecord, err)
+			return nil, tableFault(file, err)
 		}
 		if len(rows) >= maxRecords {
 			return nil, fmt.Errorf("%s: more than %d records: %w", file, maxRecords, ErrLimit)
@@ -283,6 +278,15 @@ func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
 		}
 	}
 	return docs, nil
+}
+
+// tableFault says where a table cannot be read.
+func tableFault(file string, err error) error {
+	var pe *csv.ParseError
+	if errors.As(err, &pe) {
+		return fmt.Errorf("%s:%d: %w: %w", file, pe.Line, ErrRecord, pe.Err)
+	}
+	return fmt.Errorf("%s: %w: %w", file, ErrRecord, err)
 }
 
 // columnType finds the type that all cells of a column have. Empty cells are None in columns of numbers.

@@ -78,6 +78,7 @@ func TestFaults(t *testing.T) {
 	}{
 		"a.jsonl": {"{\"a\": 1}\n{\"a\" 2}\n", ErrRecord, "a.jsonl:2"}, "b.jsonl": {"\"text\"\n", ErrRecord, "b.jsonl:1"}, "c.jsonl": {"{\"a\": \"\xff\"}", ErrRecord, "c.jsonl:1: not UTF-8"},
 		"d.csv": {"a,b\n1,2\n3\n", ErrRecord, "d.csv:3"}, "e.json": {`[{"a": 1}, 2]`, ErrRecord, "record 1"}, "f.json": {`[{"a": 1}`, ErrRecord, "f.json: byte"},
+		"j.csv": {"q,n\n5\" disk,0\n", ErrRecord, "j.csv:2: bad record: bare"}, "k.csv": {"q,n\na,0\n\"open,1\nb,2\n", ErrRecord, "k.csv:"}, "l.csv": {"q\"q,n\n1,2\n", ErrRecord, "l.csv:1"}, "m.csv": {"", ErrRecord, "m.csv"},
 		"g.xml": {"<a/>", ErrFormat, "known: jsonl"}, "h.jsonl": {"\n\n", ErrRecord, "no records"}, "i.jsonl": {strings.Repeat(`{"a":`, 200) + "1", ErrRecord, "i.jsonl:1"},
 	} {
 		dir := t.TempDir()

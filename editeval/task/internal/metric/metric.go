@@ -19,6 +19,9 @@ import (
 // ErrUnknown: no metric or aggregation has the name.
 var ErrUnknown = errors.New("unknown metric")
 
+// ErrClasses: documents have classes that a metric is not defined for.
+var ErrClasses = errors.New("f1 is for the classes 0 and 1")
+
 // Item is what a document contributes: a number X; with a weight N where totals are divided; Gold and Pred of classifications; or Gold
 // and the probabilities Probs of all classes.
 type Item struct {
@@ -157,6 +160,21 @@ func counts(items []Item) (tp, fp, fn, tn float64) {
 		}
 	}
 	return tp, fp, fn, tn
+}
+
+// Check says whether the figure is defined: f1 is not where there are more than two classes, or two of which none is 1.
+func (a Aggregation) Check(items []Item) error {
+	if a.Name != "f1" {
+		return nil
+	}
+	classes := map[int]bool{}
+	for _, x := range items {
+		classes[x.Gold], classes[x.Pred] = true, true
+	}
+	if len(classes) > 2 || len(classes) == 2 && !classes[1] {
+		return fmt.Errorf("%w; right and chosen answers have %v (HINT: mcc takes any number of classes)", ErrClasses, slices.Sorted(maps.Keys(classes)))
+	}
+	return nil
 }
 
 // f1 is 2tp/(2tp+fp+fn) of class 1, 0 where nothing is positive.

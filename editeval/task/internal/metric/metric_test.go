@@ -133,3 +133,34 @@ func TestPairedAgainstSciPy(t *testing.T) {
 		t.Errorf("p %g", r.P)
 	}
 }
+
+// f1 is defined where sklearn's f1_score of 1.9 gives a number, with its default of two classes.
+func TestF1Classes(t *testing.T) {
+	agg, err := FindAggregation("f1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		gold, pred []int
+		fine       bool
+	}{
+		{[]int{0, 1, 1}, []int{1, 0, 1}, true},
+		{[]int{0, 0}, []int{0, 0}, true},
+		{[]int{2, 2}, []int{2, 2}, true},
+		{[]int{1, 2}, []int{1, 1}, true},
+		{[]int{0, 2}, []int{0, 0}, false},
+		{[]int{0, 1}, []int{0, 2}, false},
+		{[]int{0, 1, 2}, []int{0, 1, 2}, false},
+	} {
+		items := make([]Item, len(c.gold))
+		for i := range items {
+			items[i] = Item{Gold: c.gold[i], Pred: c.pred[i]}
+		}
+		if err := agg.Check(items); (err == nil) != c.fine || err != nil && !errors.Is(err, ErrClasses) {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	if mean, _ := FindAggregation("mean"); mean.Check([]Item{{Gold: 1}, {Gold: 2}, {Gold: 3}}) != nil {
+		t.Error("a mean of several classes")
+	}
+}

@@ -26,7 +26,7 @@ var (
 // Options say what a prompt has beside its document.
 type Options struct {
 	Bases []string // folders that data files are looked for in
-	Shots *int     // examples; nil: as the task says, otherwise 0
+	Shots *int     // examples; nil: as the task says, otherwise 0. A task that says 0 has none whatever stands here
 	Seed  uint64   // of the draws of examples
 
 	System string // stands before the description
@@ -161,10 +161,10 @@ func orNothing(s string) any {
 func (p *Prompter) examples(o Options) error {
 	t, few := p.Task, p.Task.Fewshot
 	switch {
+	case t.NumFewshot != nil && (*t.NumFewshot == 0 || o.Shots == nil): // a task that says 0 never has examples, as in the harness
+		p.Shots = *t.NumFewshot
 	case o.Shots != nil:
 		p.Shots = *o.Shots
-	case t.NumFewshot != nil:
-		p.Shots = *t.NumFewshot
 	}
 	if p.Shots == 0 || t.OutputType == taskfile.Rolling {
 		p.Shots = 0

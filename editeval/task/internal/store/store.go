@@ -4,6 +4,7 @@ package store
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -62,6 +63,21 @@ type line struct {
 	Text   *string  `json:"t,omitempty"`
 	Tokens int      `json:"n,omitempty"`
 	Ended  string   `json:"e,omitempty"`
+	Last   bool     `json:"z,omitempty"` // of those that were made durable together
+	Sum    string   `json:"s,omitempty"` // of the rest of the line
+}
+
+// seal writes a line with its checksum.
+func (l line) seal() ([]byte, error) {
+	l.Sum = ""
+	text, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	l.Sum = hex.EncodeToString(sum[:8])
+	text, err = json.Marshal(l)
+	return append(text, '\n'), err
 }
 
 // header is the first line.
@@ -77,19 +93,21 @@ type Store struct {
 	mu      sync.Mutex
 	answers map[Key]Answer
 	f       *os.File
-	w       *bufio.Writer
+	pending []line // added since the last Flush
+	damaged int    // lines that were dropped
 }
 
 // Memory makes a store without a file.
 func Memory() *Store { return &Store{answers: map[Key]Answer{}} }
 
-// Open reads a file of answers, or begins one; of identifies the model and the way of encoding. A last line that an interruption has cut
-// is dropped.
+// Open reads a file of answers, or begins one; of identifies the model and the way of encoding. Answers that were made durable together
+// are kept together: where an interruption has cut some of them, or one does not have the checksum that it was written with, all of them
+// are dropped, so that they are asked again as they were asked before.
 func Open(path, of string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, err
 	}
@@ -101,39 +119,97 @@ func Open(path, of string) (*Store, error) {
 }
 
 func (s *Store) read(path, of string) error {
-	r, end := bufio.NewReaderSize(s.f, 1<<20), int64(0)
-	for n := 1; ; n++ {
-		text, err := r.ReadString('\n')
+	r := bufio.NewReaderSize(s.f, 1<<20)
+	head, err := r.ReadString('\n')
+	if errors.Is(err, io.EOF) { // new, or cut within its first line
+		return s.begin(of)
+	}
+	if err == nil {
+		err = checkHeader(head, of)
+	}
+	if err != nil {
+		return fmt.Errorf("%s:1: %w", path, err)
+	}
+	p := passes{s: s, end: int64(len(head))}
+	for {
+		text, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		if n == 1 {
-			err = checkHeader(text, of)
-		} else {
-			err = s.parse(text)
-		}
-		if err != nil {
-			return fmt.Errorf("%s:%d: %w", path, n, err)
-		}
-		end += int64(len(text))
+		p.take(text)
 	}
-	if err := s.f.Truncate(end); err != nil {
+	return p.settle()
+}
+
+// begin writes the first line.
+func (s *Store) begin(of string) error {
+	text, err := json.Marshal(header{format, of})
+	if err == nil {
+		err = s.f.Truncate(0)
+	}
+	if err == nil {
+		_, err = s.f.Write(append(text, '\n'))
+	}
+	return errors.Join(err, s.f.Sync())
+}
+
+// passes reads answers by what was made durable together.
+type passes struct {
+	s     *Store
+	end   int64  // of the file, as far as nothing was dropped
+	moved []byte // what is whole behind something that was dropped
+	lines []line // of the pass that is being read
+	text  []byte
+	bad   bool // it has a damaged line
+	gap   bool // something was dropped
+}
+
+// take adds a line.
+func (p *passes) take(text []byte) {
+	var l line
+	sealed, err := []byte(nil), json.Unmarshal(text, &l)
+	if err == nil {
+		sealed, err = l.seal()
+	}
+	raw, _ := hex.DecodeString(l.Key)
+	if err != nil || !bytes.Equal(sealed, text) || len(raw) != sha256.Size {
+		p.bad = true
+		p.s.damaged++
+	}
+	p.lines, p.text = append(p.lines, l), append(p.text, text...)
+	if !l.Last {
+		return
+	}
+	switch {
+	case p.bad:
+		p.gap = true
+	case p.gap:
+		p.moved = append(p.moved, p.text...)
+	default:
+		p.end += int64(len(p.text))
+	}
+	if !p.bad {
+		for _, l := range p.lines {
+			p.s.keep(l)
+		}
+	}
+	p.lines, p.text, p.bad = p.lines[:0], p.text[:0], false
+}
+
+// settle removes from the file what was dropped.
+func (p *passes) settle() error {
+	f := p.s.f
+	if err := f.Truncate(p.end); err != nil {
 		return err
 	}
-	if _, err := s.f.Seek(end, io.SeekStart); err != nil {
-		return err
-	}
-	s.w = bufio.NewWriter(s.f)
-	if end > 0 {
+	if len(p.moved) == 0 {
 		return nil
 	}
-	if err := json.NewEncoder(s.w).Encode(header{format, of}); err != nil {
-		return err
-	}
-	return s.Flush()
+	_, err := f.Write(p.moved)
+	return errors.Join(err, f.Sync())
 }
 
 func checkHeader(text, of string) error {
@@ -147,15 +223,9 @@ func checkHeader(text, of string) error {
 	return nil
 }
 
-func (s *Store) parse(text string) error {
-	var l line
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return fmt.Errorf("%w: %w", ErrFormat, err)
-	}
-	raw, err := hex.DecodeString(l.Key)
-	if err != nil || len(raw) != sha256.Size {
-		return fmt.Errorf("%w: key %.80q", ErrFormat, l.Key)
-	}
+// keep takes an answer that was read.
+func (s *Store) keep(l line) {
+	raw, _ := hex.DecodeString(l.Key)
 	a := Answer{LL: math.NaN(), Greedy: l.Greedy, Tokens: l.Tokens, Ended: l.Ended}
 	if l.LL != nil {
 		a.LL = *l.LL
@@ -164,8 +234,10 @@ func (s *Store) parse(text string) error {
 		a.Text = *l.Text
 	}
 	s.answers[Key(raw)] = a
-	return nil
 }
+
+// Damaged is how many lines of the file were dropped because they do not have the checksum that they were written with, or have none.
+func (s *Store) Damaged() int { return s.damaged }
 
 // Get gives an answer that is there.
 func (s *Store) Get(k Key) (Answer, bool) {
@@ -197,17 +269,28 @@ func (s *Store) Add(k Key, a Answer) error {
 	} else if !math.IsNaN(a.LL) {
 		l.LL = &a.LL
 	}
-	return json.NewEncoder(s.w).Encode(l)
+	s.pending = append(s.pending, l)
+	return nil
 }
 
 // Flush makes what was added durable.
 func (s *Store) Flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.f == nil {
+	if s.f == nil || len(s.pending) == 0 {
 		return nil
 	}
-	if err := s.w.Flush(); err != nil {
+	s.pending[len(s.pending)-1].Last = true
+	var text []byte
+	for _, l := range s.pending {
+		sealed, err := l.seal()
+		if err != nil {
+			return err
+		}
+		text = append(text, sealed...)
+	}
+	s.pending = s.pending[:0]
+	if _, err := s.f.Write(text); err != nil {
 		return err
 	}
 	return s.f.Sync()

@@ -391,13 +391,16 @@ func (t *Task) generation(d *document, r *reader, faults *[]error) {
 	}
 	k := d.reader(kwargs, faults)
 	g := Generation{Kwargs: kwargs, Until: k.texts("until"), Sample: k.bool("do_sample", false), Temperature: k.number("temperature")}
-	for _, key := range []string{"max_gen_toks", "max_new_tokens", "max_tokens"} {
-		if n := k.int(key, 1); n != nil {
+	for _, key := range []string{"max_gen_toks", "max_new_tokens", "max_tokens"} { // the first one counts
+		if n := k.int(key, 1); n != nil && g.MaxTokens == 0 {
 			g.MaxTokens = *n
 		}
 	}
+	if said, _ := kwargs.Get("do_sample"); said == nil { // the harness decides by the temperature
+		g.Sample = g.Temperature > 0
+	}
 	if g.Sample && g.Temperature > 0 {
-		k.fail("do_sample", ErrUnsupported, "sampled generation; only greedy generation is reproducible")
+		k.fail("temperature", ErrUnsupported, "sampled generation; only greedy generation is reproducible (HINT: do_sample: false)")
 	}
 	k.end()
 	t.Generation = g
