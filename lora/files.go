@@ -66,6 +66,9 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	if err := refuseOther(remark, o.AllowOtherBase); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	if remark == "" {
+		remark = otherName(&a.Config, base.Dir)
+	}
 	if remark != "" {
 		notes = append(notes, remark)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -13,16 +14,18 @@ import (
 var ErrOtherBase = errors.New("the adapter was trained on another base")
 
 // OtherBase compares the weights of a model with those that the adapter was trained on: a remark where they differ, "" where they are the
-// same or the adapter's files do not say. It reads all weights of the model, unless there is nothing to compare them with.
+// same. It reads all weights of the model, unless there is nothing to compare them with: then the remark is about a base of another name, if the
+// adapter's files give one.
 func (a *Adapter) OtherBase(ctx context.Context, m *lm.Model) (string, error) {
-	if a.inner.Config.BaseHash == "" {
-		return "", nil
+	c := &a.inner.Config
+	if c.BaseHash == "" {
+		return otherName(c, m.Path()), nil
 	}
 	hash, err := m.Fingerprint(ctx)
 	if err != nil {
 		return "", err
 	}
-	return otherBase(&a.inner.Config, hash), nil
+	return otherBase(c, hash), nil
 }
 
 // otherBase is the remark about a base with a fingerprint.
@@ -31,6 +34,22 @@ func otherBase(c *adapter.Config, hash string) string {
 		return ""
 	}
 	return fmt.Sprintf("the adapter was trained on another base: on %.200q with fingerprint %.12s, this one has %.12s; shapes fit", c.Base, c.BaseHash, hash)
+}
+
+// otherName is the remark about a base in a folder whose name is not that of the one that an adapter without a fingerprint names.
+func otherName(c *adapter.Config, dir string) string {
+	if c.BaseHash != "" || c.Base == "" || filepath.Base(c.Base) == folderName(dir) {
+		return ""
+	}
+	return fmt.Sprintf("the adapter names %.200q as its base, and its files do not tell whether %s is that", c.Base, dir)
+}
+
+// folderName is the last part of the path of a folder.
+func folderName(dir string) string {
+	if full, err := filepath.Abs(dir); err == nil {
+		dir = full
+	}
+	return filepath.Base(dir)
 }
 
 // refuseOther makes an error of a remark of otherBase, unless that is allowed.
@@ -43,8 +62,11 @@ func refuseOther(remark string, allowed bool) error {
 
 // onStored compares an adapter with a base in a folder; see [Adapter.OtherBase].
 func onStored(ctx context.Context, c *adapter.Config, base *adapter.Checkpoint) (string, error) {
-	if c.BaseHash == "" || base == nil {
+	if base == nil {
 		return "", nil
+	}
+	if c.BaseHash == "" {
+		return otherName(c, base.Dir), nil
 	}
 	hash, err := lm.Fingerprint(ctx, base.Dir, base.Source)
 	if err != nil {

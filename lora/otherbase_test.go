@@ -12,12 +12,21 @@ import (
 // TestOtherBase: an adapter that says what it was trained on is not folded into, and not trained on, a base of the same shape with other
 // weights, unless that is allowed; where it is only looked at or attached, there is a remark.
 func TestOtherBase(t *testing.T) {
+	for _, kind := range []string{"mos", "lora"} {
+		t.Run(kind, func(t *testing.T) { otherBases(t, kind) })
+	}
+}
+
+func otherBases(t *testing.T, kind string) {
 	other := filepath.Join(filepath.Dir(nano), "sums")
 	m, n := openModel(t, nano, "cpu", lm.Options{}), openModel(t, other, "cpu", lm.Options{})
 	data := sequences(m.Config().Vocab, 4, 8)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	o := Options{Rank: 3, EquivalentRank: 2, Steps: 1, StateDir: at("state")}
+	o := Options{Kind: kind, Rank: 3, Steps: 1, StateDir: at("state")}
+	if kind == "mos" {
+		o.EquivalentRank = 2
+	}
 	a, err := Train(t.Context(), m, data, o)
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +62,29 @@ func TestOtherBase(t *testing.T) {
 		}
 		if r, err := Fold(t.Context(), base.Path(), at("a"), out, FoldOptions{Overwrite: true, AllowOtherBase: true}); err != nil || len(r.Notes) == 1 != want {
 			t.Errorf("%s: %v", base.Path(), err)
+		}
+	}
+}
+
+// TestOtherName: an adapter without a fingerprint that names another base is taken with a remark, one that names this base without.
+func TestOtherName(t *testing.T) {
+	m := openModel(t, nano, "cpu", lm.Options{})
+	for base, want := range map[string]int{"": 0, "someone/" + filepath.Base(nano): 0, "someone/else": 1} {
+		a, err := Train(t.Context(), m, sequences(m.Config().Vocab, 4, 8), Options{Kind: "lora", Rank: 2, Steps: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.inner.Config.Base = base
+		dir := t.TempDir()
+		if err := a.Save(filepath.Join(dir, "a"), false); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Fold(t.Context(), nano, filepath.Join(dir, "a"), filepath.Join(dir, "folded"), FoldOptions{})
+		if err != nil || len(r.Notes) != want {
+			t.Errorf("%q: %v %v", base, r, err)
+		}
+		if remark, err := a.OtherBase(t.Context(), m); err != nil || (remark != "") != (want == 1) {
+			t.Errorf("%q: %q %v", base, remark, err)
 		}
 	}
 }

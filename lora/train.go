@@ -140,11 +140,12 @@ func Count(m *lm.Model, o Options) (int64, error) {
 // begin makes the adapter that training starts with.
 func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, error) {
 	if o.Init != nil {
+		c := &o.Init.inner.Config
 		remark, err := o.Init.OtherBase(ctx, m)
-		if err == nil {
+		if err == nil && c.BaseHash != "" {
 			err = refuseOther(remark, o.AllowOtherBase)
 		}
-		if c := &o.Init.inner.Config; err == nil && remark != "" {
+		if err == nil && remark != "" {
 			c.Base, c.BaseHash = filepath.Clean(m.Path()), ""
 		}
 		return o.Init.inner, err

@@ -338,6 +338,9 @@ func put(dst kernels.Mat, src linalg.Matrix) {
 func (c *combiner) config() adapter.Config {
 	first := c.list[0].Adapter.Config
 	r := adapter.Config{Kind: adapter.LoRA, Base: first.Base, TaskType: first.TaskType, Rank: c.rank, Alpha: float64(c.rank), Biases: adapter.NoBias, Init: "true"}
+	if !slices.ContainsFunc(c.list, func(n Named) bool { return n.Adapter.Config.BaseHash != first.BaseHash }) {
+		r.BaseHash = first.BaseHash
+	}
 	for _, n := range c.list {
 		s := n.Adapter.Config
 		if len(s.Targets.Names) == 0 || !s.Exclude.IsZero() || s.Layers != nil || len(s.WholeModules) > 0 {

@@ -28,6 +28,7 @@ func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
+	s.BaseHash = f.Metadata()[baseKey]
 	modules, err := implied(f, s.stored)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)

@@ -44,7 +44,7 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 		return err
 	}
 	return folder.Write(dir, o.Overwrite, func(stage string) error {
-		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType); err != nil {
+		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType, a.Config.BaseHash); err != nil {
 			return err
 		}
 		return folder.File(filepath.Join(stage, ConfigName), text)
@@ -177,13 +177,20 @@ func savedWhole(c *adapter.Config, path string) bool {
 	return r.savesPart(path)
 }
 
-// writeWeights writes the tensors one after the other.
-func writeWeights(path string, entries []entry, t safetensors.DType) error {
+// baseKey is the metadata of the weights with the fingerprint of the base: PEFT has no place for it, and does not mind it there.
+const baseKey = "base_fingerprint"
+
+// writeWeights writes the tensors one after the other, with the fingerprint of the base, "" where it is not known.
+func writeWeights(path string, entries []entry, t safetensors.DType, base string) error {
 	infos := make([]safetensors.Info, len(entries))
 	for i, e := range entries {
 		infos[i] = safetensors.Info{Name: e.key, DType: t, Shape: e.shape}
 	}
-	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt"}, safetensors.Options{})
+	metadata := map[string]string{"format": "pt"}
+	if base != "" {
+		metadata[baseKey] = base
+	}
+	w, err := safetensors.Create(path, infos, metadata, safetensors.Options{})
 	if err != nil {
 		return err
 	}
