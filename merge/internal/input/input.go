@@ -22,6 +22,9 @@ type Model struct {
 
 // Open opens the checkpoint in dir and the adapter in adapterDir, "" for none.
 func Open(name, dir, adapterDir string) (*Model, error) {
+	if err := whole(dir); err != nil {
+		return nil, err
+	}
 	d, err := safetensors.OpenDir(dir)
 	if err != nil {
 		return nil, err

@@ -1,12 +1,14 @@
 package adapting
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lora"
@@ -62,7 +64,7 @@ type FoldOptions struct {
 
 // Fold writes a model with an adapter in its weights.
 func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
-	if err := shell.ModelFolder(model); err != nil {
+	if err := errors.Join(shell.ModelFolder(model), edited.Behind(model)); err != nil {
 		return nil, err
 	}
 	if err := apart(o.Out, model, o.Adapter); err != nil {
@@ -212,7 +214,7 @@ func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
 		return nil, err
 	}
 	for _, dir := range []string{base, tuned} {
-		if err := shell.ModelFolder(dir); err != nil {
+		if err := errors.Join(shell.ModelFolder(dir), edited.Behind(dir)); err != nil {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/report"
@@ -50,6 +51,9 @@ func Trace(j *shell.Job, path string, o TraceOptions) (any, error) {
 		return nil, err
 	}
 	defer m.Close()
+	if err := edited.Attach(j, m); err != nil {
+		return nil, err
+	}
 	tok, err := shell.Tokenizer(m)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"runtime"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
@@ -138,6 +139,10 @@ func (r *run) prepare() error {
 		if err != nil {
 			return err
 		}
+		if sub.codebook != "" {
+			study.Remarks = append(study.Remarks, m.Name+": "+sub.codebook)
+			r.Note("%s: %s", m.Name, sub.codebook)
+		}
 		err = study.Prepare(r.Ctx, sub.Subject, func(done, total int) { bars.Show(m.Name+": statistics", int64(done), int64(total)) })
 		if err = errors.Join(err, sub.close()); err != nil {
 			return usage(err)
@@ -150,7 +155,8 @@ func (r *run) prepare() error {
 // subject is a model that is open.
 type subject struct {
 	*editeval.Subject
-	experts *mediated.Model
+	experts  *mediated.Model
+	codebook string // what a reader must know of edits that are not in the weights; empty: there are none
 }
 
 // close closes the model; what the report needs stays.
@@ -198,6 +204,9 @@ func open(j *shell.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Devic
 	} else if m.Experts != "" {
 		return s, shell.Usagef("experts %s: %s is no mediated folder", m.Experts, path)
 	}
+	if s.codebook, err = edited.Enter(model); err != nil {
+		return s, err
+	}
 	return s, attach(j, plan, m, model)
 }
 
@@ -226,6 +235,13 @@ func identity(j *shell.Job, plan *editeval.Plan, m editeval.Model, model *lm.Mod
 	}
 	if experts != "" {
 		parts = append(parts, experts)
+	}
+	memory, err := edited.Identity(j.Ctx, model.Path())
+	if err != nil {
+		return "", err
+	}
+	if memory != "" {
+		parts = append(parts, memory)
 	}
 	if m.Adapter != "" {
 		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {

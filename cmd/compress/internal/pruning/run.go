@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/measure"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
@@ -47,6 +48,9 @@ func Into(j *shell.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 	if err := o.checkPlaces(j, path); err != nil {
+		return nil, err
+	}
+	if err := edited.Behind(path); err != nil {
 		return nil, err
 	}
 	m, err := j.Load(path, lm.Options{Stream: true})

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
@@ -91,7 +92,7 @@ func (r *run) check(model string) error {
 	if o.Data == "" || o.Out == "" {
 		return shell.Usagef("--data and --out are needed, on the command line or in --config")
 	}
-	if err := shell.ModelFolder(model); err != nil {
+	if err := errors.Join(shell.ModelFolder(model), edited.Behind(model)); err != nil {
 		return err
 	}
 	for _, in := range []string{model, o.Start} {
