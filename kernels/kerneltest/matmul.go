@@ -41,6 +41,47 @@ func matMulTN(r *run) {
 		call:  func(o *kernels.Ops) func(dst, a, b kernels.Mat, opt kernels.MatMul) { return o.MatMulTN },
 		types: []kernels.DType{kernels.F32}, rounds: true,
 	})
+	r.gram()
+}
+
+// gram runs what the Hessian of a layer's inputs is made of: XᵀX of columns in the middle of something wider, one matrix being both
+// factors, into a buffer that is used again without clearing, and added up in F64 batch by batch with no wait in between. Inputs have
+// a common part and scales that differ by 2¹², as activations do: elements are held to the rounding of their own products, so
+// that one plane of a factor, a stale batch or a lost one shows (the third plane is 2^-16 of a factor).
+func (r *run) gram() {
+	const n, batches = 67, 3
+	r.begin("Gram matrices of %d batches", batches)
+	column := 0
+	scaled := func(rng *rand.Rand) float64 {
+		column++
+		return float64(float32((0.5 + rng.NormFloat64()) * math.Ldexp(1, column%n%13-6)))
+	}
+	var list []*operand
+	for _, k := range []int{40, 300, 7} {
+		column = 0
+		list = append(list, r.mat(kernels.F32, k, n, scaled))
+	}
+	sum, product := r.mat(kernels.F64, 1, n*n, func(*rand.Rand) float64 { return 0 }), r.f32(1, n*n)
+	r.do(func(o *kernels.Ops, m view) {
+		for _, x := range list {
+			o.MatMulTN(m(product).Reshape(n, n), m(x), m(x), kernels.MatMul{})
+			o.ColSum(m(sum), m(product))
+		}
+	}, sum, product)
+	norms := make([]float64, n)
+	for _, x := range list {
+		host := wrap(kernels.F32, x.before)
+		for i := range x.dev.Rows {
+			for j := range n {
+				v := get(host, x.dev.Off+i*x.dev.Stride+j)
+				norms[j] += v * v
+			}
+		}
+	}
+	r.checkEach(sum, func(_, at int) tolerance {
+		// A float32 sum of k terms that grows evenly is off by √(k/3)·0.3·2^-23 in the mean square; the largest of 4,489 by four times that.
+		return tolerance{abs: 32 * 0x1p-24 * math.Sqrt(norms[at/n]*norms[at%n])}
+	})
 }
 
 // products runs shapes around the sizes of register tiles, skinny ones and blocks of several cache sizes.
