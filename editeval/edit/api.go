@@ -23,7 +23,7 @@ var (
 	ErrOptions    = probe.ErrOptions    // hyper-parameters are out of range or do not fit the model
 	ErrModel      = probe.ErrModel      // no single down-projection in a block that is to be edited
 	ErrStatistics = probe.ErrStatistics // a covariance is missing, of another shape, or not positive definite
-	ErrDiverged   = probe.ErrDiverged   // an optimisation left the finite numbers; the weights are as they were before
+	ErrDiverged   = probe.ErrDiverged   // an optimisation left the finite numbers, ended worse than it began, or moved a matrix too far; the weights are as they were before
 	ErrJournal    = probe.ErrJournal    // a journal is damaged, or belongs to another model
 )
 

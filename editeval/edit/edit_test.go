@@ -278,6 +278,38 @@ func TestDiverged(t *testing.T) {
 	}
 }
 
+// TestWorse: fine-tuning that moves a matrix absurdly far, or whose loss rises, is an edit that was not made, though every number is finite.
+func TestWorse(t *testing.T) {
+	b := newBench(t, 1)
+	before := b.bytesOf(t)
+	for _, c := range []struct {
+		method string
+		rate   float64
+		steps  int
+		words  string
+	}{{"ft", 1e30, 4, "diverged"}, {"ft-m", 50, 1, "times its norm, more than 100"}, {"ft-m", 50, 4, "and was"}, {"lora", 1e6, 4, "diverged"}} {
+		hp, err := Defaults(c.method, b.m.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hp.LearningRate, hp.Steps = c.rate, c.steps
+		e, err := New(b.m, Options{Method: c.method, HParams: &hp})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Apply(context.Background(), b.encoded[:1], nil); !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s at %g: %v", c.method, c.rate, err)
+		}
+		if len(e.Steps()) != 0 || !bytes.Equal(b.bytesOf(t), before) {
+			t.Errorf("%s at %g: the model has changed", c.method, c.rate)
+		}
+		if err := e.Undo(0); err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+	}
+}
+
 // Misuse is refused with the right error.
 func TestRefused(t *testing.T) {
 	b := newBench(t, 2)

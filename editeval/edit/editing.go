@@ -212,7 +212,7 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 		w.back()
 	}
 	if err == nil {
-		err = e.finite(c)
+		err = errors.Join(e.finite(c), c.learnt())
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.restore())
@@ -237,6 +237,20 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	return &e.steps[len(e.steps)-1], nil
 }
 
+// Farthest is the largest ‖ΔW‖/‖W‖ of a step of fine-tuning (FT, FT-L, FT-M, LoRA), which stays below 1 where it works: a model whose matrix is moved
+// by a hundred times its norm knows nothing any more. The other methods are bound by Clamp.
+const Farthest = 100
+
+// learnt refuses what training has made worse than it was: a loss that is higher at the end than at the start.
+func (c *change) learnt() error {
+	for _, h := range c.losses {
+		if n := len(h); n > 1 && h[n-1] > h[0] {
+			return fmt.Errorf("%w: the loss is %.4g after %d steps, and was %.4g before (HINT: a smaller learning_rate)", ErrDiverged, h[n-1], n-1, h[0])
+		}
+	}
+	return nil
+}
+
 // finite refuses deltas that are not numbers.
 func (e *Editing) finite(c *change) error {
 	for i := range c.deltas {
@@ -259,6 +273,9 @@ func (e *Editing) commit(s *Step) error {
 		d := &s.Deltas[i]
 		if err := e.weights[d.Linear].measure(d); err != nil {
 			return err
+		}
+		if far := d.Norms.Relative; len(s.Losses) > 0 && e.weights[d.Linear].norm > 0 && !(far <= Farthest) {
+			return fmt.Errorf("%w: tensor %q would change by %.4g times its norm, more than %d (HINT: a smaller learning_rate or clamp)", ErrDiverged, d.Linear, far, Farthest)
 		}
 	}
 	e.steps = append(e.steps, *s)

@@ -20,7 +20,7 @@ var (
 	ErrModel = errors.New("model cannot be edited there")
 	// ErrStatistics: a covariance is missing, of another shape, or not positive definite.
 	ErrStatistics = errors.New("bad key statistics")
-	// ErrDiverged: an optimisation left the finite numbers; the weights are as they were before.
+	// ErrDiverged: an optimisation left the finite numbers, ended worse than it began, or moved a matrix too far; the weights are as they were before.
 	ErrDiverged = errors.New("optimisation diverged")
 	// ErrJournal: a journal is damaged, or belongs to another model.
 	ErrJournal = errors.New("bad edit journal")
