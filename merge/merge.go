@@ -200,7 +200,7 @@ func (w *work) run(ctx context.Context, out *output.Folder, report *Report, star
 	if err != nil {
 		return err
 	}
-	report.NonFinite = result.NonFinite
+	report.NonFinite, report.Threads = result.NonFinite, result.Workers
 	report.Warnings = w.warnings
 	report.Seconds = time.Since(start).Seconds()
 	report.BytesPerSecond = float64(report.BytesOut) / report.Seconds

@@ -34,6 +34,7 @@ type Report struct {
 
 	Seconds        float64 `json:"-"` // of this run; not in the file, which is the same for every run
 	BytesPerSecond float64 `json:"-"` // of output
+	Threads        int     `json:"-"` // that computed: fewer than the options say where memory is short; 0: not told
 }
 
 // Source is an input as it lay on disk.

@@ -64,7 +64,7 @@ type Sink interface {
 
 // Options of [Run].
 type Options struct {
-	Workers int   // 0: GOMAXPROCS
+	Workers int   // at most; 0: GOMAXPROCS
 	Memory  int64 // bytes of anonymous memory; 0: 1 GiB
 	// AllowNonFinite counts inputs' values that are not finite instead of refusing them.
 	AllowNonFinite bool
@@ -99,6 +99,7 @@ type Group struct {
 
 // Result is what a run found.
 type Result struct {
+	Workers   int // that ran: fewer than the options say where memory is short
 	NonFinite []NonFinite
 }
 
@@ -110,15 +111,15 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	if o.Memory <= 0 {
 		o.Memory = 1 << 30
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	e := &engine{o: o, sink: sink, ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers)}
-	e.free = make(chan []byte, 2*o.Workers+writers)
-	e.room = sync.NewCond(&e.mu)
-	var err error
-	if e.reserved, err = reserve(groups, o); err != nil {
+	o, reserved, err := fit(groups, o)
+	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	e := &engine{o: o, reserved: reserved, result: Result{Workers: o.Workers}, sink: sink, ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers)}
+	e.free = make(chan []byte, 2*o.Workers+writers)
+	e.room = sync.NewCond(&e.mu)
 	buffers, free := direct.Memory(cap(e.free), chunkSize(groups))
 	defer free()
 	for _, b := range buffers {
@@ -171,37 +172,6 @@ type workspace struct {
 	stat  [][]float32
 	words method.Words
 	id    int
-}
-
-// Budget is the memory that a run takes at most, in bytes. The error wraps [ErrMemory] if more is needed than the options allow.
-func Budget(groups []Group, o Options) (int64, error) {
-	buffers, err := reserve(groups, o)
-	most := int64(0)
-	for _, g := range groups {
-		most = max(most, need(g))
-	}
-	return buffers + most, err
-}
-
-// reserve is the memory of workers' and writers' buffers; it refuses what cannot be done within the allowed memory.
-func reserve(groups []Group, o Options) (int64, error) {
-	reserved := int64(0)
-	for _, g := range groups {
-		for _, it := range g.Items {
-			block, segment := lengths(g.Program, it)
-			buffers := int64(len(it.X)+8) * block * 4 * int64(o.Workers)
-			if it.Raw == nil {
-				buffers += (segment*width(it.DType) + direct.Slack) * int64(2*o.Workers+writers)
-			}
-			reserved = max(reserved, buffers)
-		}
-	}
-	for _, g := range groups {
-		if n := need(g); reserved+n > o.Memory {
-			return 0, fmt.Errorf("tensor %q needs %d MiB, %d MiB are allowed: %w", g.Items[0].Tensor.Name, (reserved+n)>>20+1, o.Memory>>20, ErrMemory)
-		}
-	}
-	return reserved, nil
 }
 
 // chunkSize is the size of the largest buffer for the output.

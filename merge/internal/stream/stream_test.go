@@ -114,6 +114,41 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// whole keeps what is written.
+type whole struct {
+	mu   sync.Mutex
+	data [2 * 3000]byte
+}
+
+func (*whole) Position(string) int64 { return 0 }
+
+func (w *whole) WriteAt(_ string, p []byte, off int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	copy(w.data[off:], p)
+	return nil
+}
+
+// TestFewerWorkers: where memory is short fewer workers run, to the same bytes, and a small tensor counts with its own size alone.
+func TestFewerWorkers(t *testing.T) {
+	want, last := &whole{}, 1001
+	for _, memory := range []int64{0, 10 << 20, 600 << 10} {
+		got := &whole{}
+		r, err := Run(t.Context(), groups(item(t, "a", values(3000), nil)), got, Options{Workers: 1000, Memory: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Workers >= last || r.Workers < 1 {
+			t.Errorf("%d bytes: %d workers, %d before", memory, r.Workers, last)
+		}
+		if last = r.Workers; memory == 0 {
+			want = got
+		} else if got.data != want.data {
+			t.Errorf("%d bytes: other output", memory)
+		}
+	}
+}
+
 // TestShortened: an input that is cut off while it is mapped ends in an error, not in the end of the process.
 func TestShortened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")

@@ -2,7 +2,9 @@
 package merging
 
 import (
+	"cmp"
 	"fmt"
+	"runtime"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -148,6 +150,9 @@ func showPlan(j *shell.Job, s *merge.Summary) {
 // show prints what was merged.
 func show(j *shell.Job, r *merge.Report, out string) {
 	warn(j, r.Warnings)
+	if asked, err := j.Threads(); err == nil && r.Threads > 0 && r.Threads < cmp.Or(asked, runtime.GOMAXPROCS(0)) {
+		j.Note("--memory leaves room for %d of %d threads", r.Threads, cmp.Or(asked, runtime.GOMAXPROCS(0)))
+	}
 	for _, n := range r.NonFinite {
 		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values", n.Tensor, n.Model, n.NaN, n.Inf)
 	}
