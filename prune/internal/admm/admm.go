@@ -6,6 +6,7 @@ package admm
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 
 	"github.com/modelcompress/compress/internal/linalg"
@@ -250,7 +251,11 @@ func (j Job) columns(x kernels.Mat, f func(c int, v float32) float32) {
 
 // rows calls f for every row, from several goroutines.
 func (j Job) rows(f func(i int)) {
-	threads := max(1, min(j.Threads, j.W.Rows))
+	threads := j.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	threads = max(1, min(threads, j.W.Rows))
 	var wg sync.WaitGroup
 	for t := range threads {
 		wg.Go(func() {

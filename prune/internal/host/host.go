@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -96,8 +97,12 @@ func transposeBytes(dst, src []byte, rows, cols, size int) {
 	}
 }
 
-// Parallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all.
+// Parallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all. 0 means
+// GOMAXPROCS, which is what a device away from the host gives.
 func Parallel(threads, n int, f func(lo, hi int)) {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
 	threads = max(1, min(threads, n))
 	var wg sync.WaitGroup
 	for t := range threads {

@@ -4,6 +4,7 @@ package permute
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -15,7 +16,7 @@ import (
 type Scores struct {
 	Data       []float32
 	Rows, Cols int
-	Threads    int
+	Threads    int // 0 means GOMAXPROCS
 }
 
 // Heuristic spreads strong and weak columns evenly: columns are sorted by their sum, cut into m strips of equal length,
@@ -119,7 +120,11 @@ func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float6
 		}
 	}
 	var wg sync.WaitGroup
-	threads := max(1, min(s.Threads, groups))
+	threads := s.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	threads = max(1, min(threads, groups))
 	for t := range threads {
 		wg.Go(func() {
 			others, last := make([]float32, m-1), make([]float32, s.Rows)

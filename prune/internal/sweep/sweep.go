@@ -3,6 +3,7 @@
 package sweep
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/modelcompress/compress/kernels"
@@ -23,7 +24,7 @@ type Job struct {
 	Choose func(mask, score kernels.Mat) error
 
 	Width   int                           // columns of a block; 0 means the constant
-	Threads int                           // goroutines
+	Threads int                           // goroutines; 0 means GOMAXPROCS
 	Mul     func(dst, x, w kernels.Mat)   // dst += x·w, F32
 	Stop    func(done, columns int) error // called between blocks; may be nil
 }
@@ -174,8 +175,11 @@ func lowest(keep []uint8, w, d []float32, n int) {
 	}
 }
 
-// parallel calls f for every row, from up to threads goroutines.
+// parallel calls f for every row, from up to threads goroutines; 0 means GOMAXPROCS, which is what a device away from the host gives.
 func parallel(threads, rows int, f func(i int)) {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
 	threads = max(1, min(threads, rows))
 	var wg sync.WaitGroup
 	for t := range threads {
