@@ -421,7 +421,7 @@ func (m *mediation) finish(ctx context.Context, dir string, report *Report) erro
 	if err := m.writeRouter(ctx, dir, side); err != nil {
 		return err
 	}
-	if r := m.manifest.Router; r != nil {
+	if r := m.manifest.Router; r != nil && r.HeldOut > 0 {
 		report.Mediation.RouterAccuracy = &r.Accuracy
 	}
 	if err := m.hashAll(ctx, dir, side); err != nil {

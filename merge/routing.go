@@ -92,8 +92,8 @@ func (m *mediation) writeRouter(ctx context.Context, dir, side string) error {
 		Features: spec.Features, Classifier: spec.Classifier, Shrinkage: spec.Shrinkage, Dim: r.Dim(), Prompts: counts, HeldOut: q.HeldOut,
 		Accuracy: q.Accuracy, LogLoss: q.LogLoss, Temperature: r.Temperature, Outside: r.Outside,
 	}
-	if q.HeldOut == 0 {
-		m.warnings = append(m.warnings, "router: too few prompts to hold some out; it is calibrated on those that it was trained on")
+	if text := q.Warning(); text != "" {
+		m.warnings = append(m.warnings, text)
 	}
 	return r.Save(filepath.Join(side, experts.RouterName))
 }

@@ -88,7 +88,7 @@ type Router struct {
 	Dim         int            `json:"dim"`
 	Prompts     map[string]int `json:"prompts"` // by expert
 	HeldOut     int            `json:"held_out"`
-	Accuracy    float64        `json:"accuracy"` // on the held-out prompts
+	Accuracy    float64        `json:"accuracy"` // on the held-out prompts; 0 without any
 	LogLoss     float64        `json:"log_loss"` // nats, on them, after calibration
 	Temperature float64        `json:"temperature"`
 	Outside     float64        `json:"ood_threshold"`

@@ -18,7 +18,7 @@ type Summary struct {
 	Routed      []string `json:"routed"` // groups
 	Experts     []string `json:"experts"`
 	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
-	// RouterAccuracy is that on held-out prompts; nil without a router.
+	// RouterAccuracy is that on held-out prompts; nil without a router, or if none were held out.
 	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
 }
 

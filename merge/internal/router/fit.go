@@ -17,37 +17,99 @@ type Options struct {
 
 // Quality is how a router does on prompts that it was not trained on.
 type Quality struct {
-	HeldOut  int     // how many there were; 0: too few prompts, so that the training prompts were taken
+	HeldOut  int     // how many there were; 0: too few prompts, so that nothing else is known
 	Accuracy float64 // share whose expert is the most likely one
 	LogLoss  float64 // nats
+	// Seen tells that the threshold is that of the prompts that the router was trained on, as there are too few others.
+	Seen bool
 }
 
+// Warning says what is not known; empty if all is.
+func (q Quality) Warning() string {
+	switch {
+	case q.Seen:
+		return "router: too few prompts to hold some out: its accuracy is not known, its temperature is 1, and what is like no expert's is judged by the prompts it was trained on"
+	case q.HeldOut == 0:
+		return "router: too few prompts to hold some out: its accuracy is not known, its temperature is 1"
+	}
+	return ""
+}
+
+// folds is into how many parts the prompts of an expert are dealt.
+const folds = 5
+
 // Fit trains a router on normalised features, x[t] those of expert t. Every fifth prompt of an expert is held out for the
-// temperature, the threshold and the quality; then the router is trained again on all of them, with that temperature and threshold.
+// temperature and the quality; then the router is trained again on all of them, with that temperature. Without held-out prompts the
+// temperature is 1. The threshold is a distance that 95 of 100 prompts do not reach, each from what the other four fifths give.
 func Fit(x [][][]float64, o Options) (*Router, Quality, error) {
-	var train, held, all sample
+	train, held := deal(x, folds-1)
+	all, _ := deal(x, -1)
+	q := Quality{HeldOut: len(held.x)}
+	r := &Router{Classifier: o.Classifier, Temperature: 1}
+	if q.HeldOut > 0 {
+		if err := r.train(train, len(x), o); err != nil {
+			return nil, q, err
+		}
+		if err := r.calibrate(held, &q); err != nil {
+			return nil, q, err
+		}
+	}
+	if err := r.train(all, len(x), o); err != nil {
+		return nil, q, err
+	}
+	return r, q, r.bound(x, all, o, &q)
+}
+
+// deal holds the prompts of one fold out.
+func deal(x [][][]float64, fold int) (train, held sample) {
 	for t, list := range x {
 		for i, f := range list {
-			all.add(f, t)
-			if i%5 == 4 {
+			if i%folds == fold {
 				held.add(f, t)
 			} else {
 				train.add(f, t)
 			}
 		}
 	}
-	q := Quality{HeldOut: len(held.x)}
-	r := &Router{Classifier: o.Classifier, Temperature: 1}
-	if err := r.train(train, len(x), o); err != nil {
-		return nil, q, err
+	return train, held
+}
+
+// bound finds the threshold. Folds whose other prompts cannot train are left out.
+func (r *Router) bound(x [][][]float64, all sample, o Options, q *Quality) error {
+	var list []float64
+	for fold := range folds {
+		train, held := deal(x, fold)
+		var one Router
+		if len(held.x) == 0 || one.discriminants(train, len(x), o.Shrinkage) != nil {
+			continue
+		}
+		if err := one.distances(held, &list); err != nil {
+			return err
+		}
 	}
-	if q.HeldOut == 0 {
-		return r, q, r.calibrate(train, &q)
+	if q.Seen = len(list) == 0; q.Seen {
+		if err := r.distances(all, &list); err != nil {
+			return err
+		}
 	}
-	if err := r.calibrate(held, &q); err != nil {
-		return nil, q, err
+	slices.Sort(list)
+	at := 0.95 * float64(len(list)-1)
+	i := int(at)
+	j := min(i+1, len(list)-1)
+	r.Outside = list[i] + (at-float64(i))*(list[j]-list[i])
+	return nil
+}
+
+// distances appends those of a sample.
+func (r *Router) distances(s sample, list *[]float64) error {
+	for _, x := range s.x {
+		d, err := r.distance(x)
+		if err != nil {
+			return err
+		}
+		*list = append(*list, d)
 	}
-	return r, q, r.train(all, len(x), o)
+	return nil
 }
 
 // train fits the classifier and what distances need.
@@ -125,16 +187,18 @@ func (r *Router) discriminants(train sample, experts int, shrinkage float64) err
 	return r.prepare()
 }
 
-// calibrate finds the temperature that gives held-out prompts the least loss, and the distance that 95 of 100 do not reach.
+// The temperatures that are tried. Held-out prompts that are all told apart want none at all, and say nothing about it.
+const (
+	coldest = 1e-3
+	hottest = 1e3
+)
+
+// calibrate finds the temperature that gives held-out prompts the least loss; 1 if that is none.
 func (r *Router) calibrate(held sample, q *Quality) error {
 	scores := make([][]float64, len(held.x))
-	distances := make([]float64, len(held.x))
 	for i, x := range held.x {
 		var err error
 		if scores[i], err = r.scores(x); err != nil {
-			return err
-		}
-		if distances[i], err = r.distance(x); err != nil {
 			return err
 		}
 		if best(scores[i]) == held.t[i] {
@@ -142,13 +206,10 @@ func (r *Router) calibrate(held sample, q *Quality) error {
 		}
 	}
 	loss := func(log float64) float64 { return logLoss(scores, held.t, math.Exp(log)) }
-	r.Temperature = math.Exp(golden(loss, math.Log(1e-3), math.Log(1e3)))
+	if r.Temperature = math.Exp(golden(loss, math.Log(coldest), math.Log(hottest))); r.Temperature < 1.01*coldest {
+		r.Temperature = 1
+	}
 	q.LogLoss = logLoss(scores, held.t, r.Temperature)
-	slices.Sort(distances)
-	at := 0.95 * float64(len(distances)-1)
-	i := int(at)
-	j := min(i+1, len(distances)-1)
-	r.Outside = distances[i] + (at-float64(i))*(distances[j]-distances[i])
 	return nil
 }
 

@@ -75,6 +75,58 @@ func TestClassifiersTellCloudsApart(t *testing.T) {
 	}
 }
 
+// TestFewPrompts: without held-out prompts nothing is claimed; the threshold comes from prompts that were left out where that is
+// possible, and is said to be that of the training where it is not.
+func TestFewPrompts(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		for _, kind := range []string{"lda", "logistic", "mlp"} {
+			r, q, err := Fit(clouds(t, 3, n, 8, 0.5), Options{Classifier: kind, Shrinkage: 0.1})
+			if err != nil || q.HeldOut != 0 || q.Accuracy != 0 || q.LogLoss != 0 || r.Temperature != 1 || q.Seen != (n == 2) || q.Warning() == "" || !(r.Outside > 0) {
+				t.Errorf("%d prompts, %s: %+v, %v", n, kind, q, err)
+			}
+		}
+	}
+}
+
+// TestTemperatureOfCloudsFarApart: held-out prompts that are told apart at any temperature do not drive it to its bound.
+func TestTemperatureOfCloudsFarApart(t *testing.T) {
+	for _, kind := range []string{"lda", "logistic", "mlp"} {
+		r, q, err := Fit(clouds(t, 3, 20, 20, 0.01), Options{Classifier: kind, Shrinkage: 0.1})
+		if err != nil || q.Accuracy < 1-1e-9 || r.Temperature < 0.1 {
+			t.Errorf("%s: %+v, temperature %v, %v", kind, q, r.Temperature, err)
+		}
+	}
+}
+
+// TestFalseAlarms: of fresh prompts about one in twenty is beyond the threshold, of prompts that differ more than those nearly all, also
+// where every fifth prompt is unlike the others. The bounds leave room for what 300 draws can do.
+func TestFalseAlarms(t *testing.T) {
+	x := clouds(t, 3, 400, 30, 0.5)
+	var fresh [][]float64
+	for e := range x {
+		fresh = append(fresh, x[e][300:]...)
+		x[e] = x[e][:300]
+		for i := 4; i < len(x[e]); i += 5 { // wider than the others
+			x[e][i] = clouds(t, 1, 1, 30, 0.5)[0][0]
+		}
+	}
+	r, _, err := Fit(x, Options{Classifier: "lda", Shrinkage: 0.1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarms := 0
+	for _, f := range fresh {
+		if v, err := r.Judge(f); err != nil {
+			t.Fatal(err)
+		} else if v.Outside {
+			alarms++
+		}
+	}
+	if alarms > 30 {
+		t.Errorf("%d of %d", alarms, len(fresh))
+	}
+}
+
 // TestDiscriminantsMatchGaussians: with equal priors and full shrinkage the discriminants are distances to the means.
 func TestDiscriminantsMatchGaussians(t *testing.T) {
 	x := clouds(t, 2, 40, 6, 1)
