@@ -31,7 +31,7 @@ type ConflictOptions struct {
 	Memory      int64   `json:"memory"`                // bytes of anonymous memory; 0: DefaultMemory
 	Density     float64 `json:"density,omitempty"`     // share of the largest differences that count; 0: the recipe's, or 0.2; 1: all
 	Granularity string  `json:"granularity,omitempty"` // layer, block or tensor; "": the recipe's, or layer
-	// AllowNonFinite counts NaN and infinities in the inputs instead of refusing them.
+	// AllowNonFinite takes NaN and infinities in the inputs for no difference, and counts them, instead of refusing them.
 	AllowNonFinite bool           `json:"allow_non_finite,omitempty"`
 	Progress       func(Progress) `json:"-"` // may be nil
 }
@@ -207,7 +207,7 @@ func (a *analysis) report(granularity string) *ConflictReport {
 	for _, g := range a.grouped(granularity) {
 		r.Groups = append(r.Groups, g.Group(r.Baseline))
 	}
-	r.Whole = whole.Group(r.Baseline)
+	r.Whole, r.Warnings = whole.Group(r.Baseline), append(r.Warnings, whole.Warnings()...)
 	for i, shift := range r.Whole.Shift {
 		if shift > foreign {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s differs from the base by %.2f of the base's length: is %s its ancestor?", r.Models[i], shift, r.Base))

@@ -89,6 +89,57 @@ func TestConflictVectors(t *testing.T) {
 	}
 }
 
+// TestConflictOfNonFinite: with leave, differences that are not finite count as none in every figure and are counted themselves; what
+// has some is not routed.
+func TestConflictOfNonFinite(t *testing.T) {
+	huge := float32(math.Inf(1))
+	for _, bad := range [][]float32{{float32(math.NaN()), 1}, {huge, -huge}, {math.MaxFloat32, -math.MaxFloat32}} {
+		dir := t.TempDir()
+		for name, x := range handMade {
+			x = slices.Clone(x)
+			if name == "m2" {
+				x[1], x[2] = bad[0], bad[1]
+			}
+			if name == "m3" && bad[0] == math.MaxFloat32 {
+				x[1] = bad[0] // the sum of two is not finite
+			}
+			writeModel(t, filepath.Join(dir, name), map[string][]float32{"model.layers.0.w": x, "model.layers.1.w": handMade[name]})
+		}
+		text := "merge_method: mediate\nbase_model: " + dir + "/base\nmodels: [{model: " + dir + "/m1}, {model: " + dir + "/m2}, {model: " + dir + "/m3}]\n"
+		r, err := Conflict(t.Context(), parse(t, text), ConflictOptions{Density: 1, AllowNonFinite: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Errorf("%v: %v", bad, err)
+		}
+		want := int64(0)
+		for _, v := range bad {
+			if v-v != 0 {
+				want++
+			}
+		}
+		if g := r.Groups[0]; g.NonFinite != want || r.Whole.NonFinite != want || r.Groups[1].NonFinite != 0 || (want > 0) != (len(r.Warnings) > 0) && want > 0 {
+			t.Errorf("%v: %+v, %q", bad, g, r.Warnings)
+		}
+		if want == 0 {
+			continue
+		}
+		if g := r.Groups[0]; !(g.Cosine > 0.1) || !(g.Mass > 0) {
+			t.Errorf("%v: %+v", bad, g)
+		}
+		for _, c := range []struct {
+			rule string
+			want error
+		}{{"{layers: [0]}", ErrNonFinite}, {"{layers: [1]}", nil}, {"none", nil}} {
+			_, err := Models(t.Context(), parse(t, text+"parameters: {select: "+c.rule+"}\n"), filepath.Join(t.TempDir(), "out"), Options{AllowNonFinite: true})
+			if !errors.Is(err, c.want) {
+				t.Errorf("%v, %s: %v", bad, c.rule, err)
+			}
+		}
+	}
+}
+
 // resplit is a copy of a model in files of at most so many bytes.
 func resplit(t *testing.T, model string, size int64) string {
 	t.Helper()

@@ -227,6 +227,9 @@ func (m *mediation) decide() error {
 		}
 		m.manifest.Groups[eligible[k]].Routed = true
 		for _, i := range groups[eligible[k]].Members {
+			if n := m.a.counts[i].NonFinite; n > 0 {
+				return fmt.Errorf("tensor %q: %d differences are not finite, so it cannot be routed: %w", m.plan.Tensors[m.a.tensors[i]].Name, n, ErrNonFinite)
+			}
 			if err := m.route(m.a.tensors[i]); err != nil {
 				return err
 			}

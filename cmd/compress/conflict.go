@@ -23,7 +23,7 @@ func conflictCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Granularity, "granularity", "", "layer, block or tensor; empty is the recipe's, or layer")
 	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics")
 	f.StringVar(&o.HTML, "html", "", "page to write")
-	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "count NaN and infinite values instead of refusing them")
+	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "take NaN and infinite values for no difference instead of refusing them")
 	shell.MayBeEmpty(cmd, "granularity")
 	shell.Complete(cmd, "granularity", "layer", "block", "tensor")
 	return cmd

@@ -14,6 +14,8 @@ const MaxModels = 128
 type Counts struct {
 	Models   int
 	Elements int64
+	// NonFinite counts the differences that are a NaN or an infinity. Everything else counts them as none.
+	NonFinite int64
 	// Pairs counts the elements that have p positive and q negative denoised differences, at p·(Models+1) + q.
 	Pairs []int64
 	// Net is ‖Σ_t τ̂_t‖₁, and Mass is Σ_t ‖τ̂_t‖₁, of the denoised differences τ̂.
@@ -31,6 +33,7 @@ func NewCounts(models int) *Counts {
 // Add adds the counts of further elements.
 func (c *Counts) Add(o *Counts) {
 	c.Elements += o.Elements
+	c.NonFinite += o.NonFinite
 	for i, n := range o.Pairs {
 		c.Pairs[i] += n
 	}

@@ -59,7 +59,7 @@ func (p *part) words(b *method.Words) bool {
 
 // set copies counts.
 func (c *Counts) set(o *Counts) {
-	c.Elements, c.Net, c.Mass, c.Base = o.Elements, o.Net, o.Mass, o.Base
+	c.Elements, c.NonFinite, c.Net, c.Mass, c.Base = o.Elements, o.NonFinite, o.Net, o.Mass, o.Base
 	copy(c.Pairs, o.Pairs)
 	copy(c.Gram, o.Gram)
 }
@@ -180,9 +180,12 @@ func (p *part) block(b *method.Block) {
 		return
 	}
 	p.Elements += int64(b.Len())
-	p.Base += vec.Dot(b.Base, b.Base)
+	p.Base += square(b.Base)
 	b.Deltas()
 	n := p.Models
+	for s := range n {
+		p.NonFinite += clean(b.X[s], 0)
+	}
 	for s := range n {
 		for t := range s + 1 {
 			d := vec.Dot(b.X[s], b.X[t])
@@ -206,8 +209,35 @@ func (p *part) block(b *method.Block) {
 		vec.Add(net, net, x, 1)
 		p.Mass += vec.SumAbs(x)
 	}
+	clean(net, math.MaxFloat32)
 	p.Net += vec.SumAbs(net)
 	p.tally(size, b.Len())
+}
+
+// clean puts a value in the place of elements that are not finite, and counts them.
+func clean(x []float32, instead float32) (n int64) {
+	if vec.Peak(x) < vec.Infinite {
+		return 0
+	}
+	for i, v := range x {
+		if v-v != 0 {
+			x[i], n = instead, n+1
+		}
+	}
+	return n
+}
+
+// square is the sum of the squares of the finite elements.
+func square(x []float32) (sum float64) {
+	if vec.Peak(x) < vec.Infinite {
+		return vec.Dot(x, x)
+	}
+	for _, v := range x {
+		if v-v == 0 {
+			sum += float64(v) * float64(v)
+		}
+	}
+	return sum
 }
 
 // sign sets the bits of positive and of negative elements.

@@ -41,11 +41,13 @@ type Totals struct {
 	Active   int64 `json:"active"`      // some difference is not zero
 	Several  int64 `json:"several"`     // at least two are not
 	Both     int64 `json:"conflicting"` // some are positive and some negative
+	// NonFinite counts the differences of models that are a NaN or an infinity, and count as none.
+	NonFinite int64 `json:"non_finite,omitempty"`
 }
 
 // Totals sums the counts up.
 func (c *Counts) Totals() Totals {
-	t := Totals{Elements: c.Elements}
+	t := Totals{Elements: c.Elements, NonFinite: c.NonFinite}
 	for i, n := range c.Pairs {
 		p, q := i/(c.Models+1), i%(c.Models+1)
 		if p+q > 0 {

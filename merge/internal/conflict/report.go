@@ -1,6 +1,9 @@
 package conflict
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Group is a tensor, or a group of tensors, and how much the models contradict each other there.
 type Group struct {
@@ -56,6 +59,14 @@ func (t *Tally) Group(baseline Measures) Group {
 	return Group{
 		Name: t.Place.Group, Layer: t.Layer, Tensors: len(t.Members), Totals: t.Totals(), Measures: m, Excess: m.Excess(baseline), Shift: t.Norms(),
 	}
+}
+
+// Warnings tells of differences that are not finite.
+func (t *Tally) Warnings() []string {
+	if t.NonFinite == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d differences are not finite, and count as none", t.NonFinite)}
 }
 
 // Sort orders groups: what comes before the layers, those in order, what comes after.
