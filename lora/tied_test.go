@@ -2,6 +2,7 @@ package lora
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -90,6 +91,17 @@ func TestTied(t *testing.T) {
 			check("folded", folded, 1e-6) // a sum in another order
 			if folded.Config().Tied != c.tied {
 				t.Errorf("folded: tied %v", folded.Config().Tied)
+			}
+			for i, targets := range [][]string{nil, {"lm_head", "q_proj"}, {"embed_tokens", "q_proj"}} {
+				found := filepath.Join(t.TempDir(), "found")
+				if _, err := Extract(t.Context(), tiedBase, out, found, ExtractOptions{Rank: 96, Exact: true, Whole: true, Targets: targets}); err != nil {
+					t.Fatal(err)
+				}
+				again, err := Open(found, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				attached(t, m, again, func(string, *lm.Model) { check(fmt.Sprint("extracted, ", i), m, 1e-5) }) // singular values in F32
 			}
 		})
 	}

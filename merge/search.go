@@ -135,10 +135,8 @@ func Search(ctx context.Context, path string, text []byte, dst string, o SearchO
 
 // validate returns every fault of the options, joined.
 func (o SearchOptions) validate() error {
-	errs := []error{o.Merge.Validate(), validAims(o.Aims)}
-	if err := (tune.Options{Generations: o.Generations, Population: o.Population, Sigma: o.Sigma}).Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrOption, err))
-	}
+	search := tune.Options{Generations: o.Generations, Population: o.Population, Sigma: o.Sigma}
+	errs := []error{o.Merge.Validate(), validAims(o.Aims), search.Validate()}
 	if o.Device == nil && o.Rate == nil {
 		errs = append(errs, fmt.Errorf("a search needs a device: %w", ErrOption))
 	}

@@ -31,7 +31,7 @@ func mergeSearchCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Out, "out", "", "folder to write")
 	f.IntVar(&o.Generations, "generations", 20, "generations after the starting point")
 	f.IntVar(&o.Population, "population", 0, "candidates of a generation; 0 is 4 + 3·ln(number of open numbers)")
-	f.Float64Var(&o.Sigma, "sigma", 0.25, "spread at the start, as a share of each range")
+	f.Float64Var(&o.Sigma, "sigma", 0.25, "spread at the start, as a share of each range; 0 is 0.25")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; 0 is 2048, or the model's positions if they are fewer")
 	f.IntVar(&o.Limit, "limit", 0, "use the first windows of each text only; 0 is all")
 	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics of all merges under way; candidates come on top")

@@ -107,6 +107,7 @@ type extractor struct {
 	targets     []adapter.Module
 	kept, all   float64
 	space       []float64 // of a difference
+	head        string    // the tuned model's own head where the base's is its token table; "": none
 }
 
 // compare finds the first tensor in which the two differ in shape.
@@ -121,8 +122,9 @@ func (x *extractor) compare() error {
 			return fmt.Errorf("%s: tensor %.200q: %w than %s: shape %v, not %v", x.tuned.Dir, name, adapter.ErrBase, x.base.Dir, q.Shape, p.Shape)
 		}
 	}
+	x.head = x.ownHead()
 	for _, name := range x.tuned.Source.Names() {
-		if _, ok := x.base.Source.Info(name); !ok {
+		if _, ok := x.base.Source.Info(name); !ok && name != x.head {
 			return fmt.Errorf("%s: %w than %s: tensor %.200q is only here", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
 		}
 	}
@@ -213,7 +215,7 @@ func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64,
 	}
 	d = linalg.Of(x.space, int(info.Shape[0]), int(info.Shape[1]))
 	at := 0
-	norm, _, err = x.each(m.Tensor, func(before, after []float32) {
+	norm, _, err = x.each(m.Tensor, x.after(m), func(before, after []float32) {
 		for i, v := range after {
 			d.Data[at+i] = float64(v) - float64(before[i])
 		}
@@ -225,8 +227,8 @@ func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64,
 // pieceLen is how many elements are read at a time.
 const pieceLen = 1 << 18
 
-// each reads a tensor of both checkpoints piece by piece, and gives the norms of the base's values and of the difference.
-func (x *extractor) each(name string, fn func(before, after []float32)) (norm, difference float64, err error) {
+// each reads a tensor of the base, and what the tuned model has for it, piece by piece, and gives the norms of the base's values and of the difference.
+func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (norm, difference float64, err error) {
 	p, _ := x.base.Source.Info(name)
 	n := p.Elements()
 	buf := make([]float32, 2*min(n, pieceLen))
@@ -236,7 +238,7 @@ func (x *extractor) each(name string, fn func(before, after []float32)) (norm, d
 		if err := read(x.base, name, lo, before); err != nil {
 			return 0, 0, err
 		}
-		if err := read(x.tuned, name, lo, after); err != nil {
+		if err := read(x.tuned, tuned, lo, after); err != nil {
 			return 0, 0, err
 		}
 		for i, v := range after {
@@ -272,21 +274,29 @@ func read(c *adapter.Checkpoint, name string, at int64, dst []float32) error {
 // rest finds the other tensors that differ.
 func (x *extractor) rest(ctx context.Context) error {
 	for _, p := range x.base.Layout.Params {
-		if slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Tensor == p.Name }) {
+		if slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return !m.Tied && m.Tensor == p.Name }) {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
+		if err := x.leave(ctx, p.Name, p.Name); err != nil {
 			return err
-		}
-		norm, difference, err := x.each(p.Name, func(_, _ []float32) {})
-		if err != nil {
-			return err
-		}
-		if difference > 0 {
-			x.report.LeftOut = append(x.report.LeftOut, Rest{p.Name, difference, quotient(difference, norm)})
 		}
 	}
-	return nil
+	if x.head == "" || x.adapted(x.tied().Path) {
+		return nil
+	}
+	return x.leave(ctx, x.tied().Tensor, x.head)
+}
+
+// leave notes a tensor that no factors change, if it differs from what it was.
+func (x *extractor) leave(ctx context.Context, before, after string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	norm, difference, err := x.each(before, after, func(_, _ []float32) {})
+	if err == nil && difference > 0 {
+		x.report.LeftOut = append(x.report.LeftOut, Rest{after, difference, quotient(difference, norm)})
+	}
+	return err
 }
 
 // ratio is a/b, and 1 where there is nothing of which a could be a part.

@@ -14,6 +14,10 @@ func (x *extractor) keepWhole(a *adapter.Adapter) error {
 	var modules []string
 	biases := false
 	for _, r := range x.report.LeftOut {
+		if r.Tensor == x.head {
+			modules = append(modules, x.tied().Path)
+			continue
+		}
 		p := x.param(r.Tensor)
 		switch path := x.base.PathOf(p); {
 		case x.adapted(path):
@@ -31,6 +35,11 @@ func (x *extractor) keepWhole(a *adapter.Adapter) error {
 			continue
 		}
 		if err := x.addWhole(a, p, path); err != nil {
+			return err
+		}
+	}
+	if x.head != "" && slices.Contains(modules, x.tied().Path) {
+		if err := x.addHeadWhole(a); err != nil {
 			return err
 		}
 	}
@@ -55,6 +64,32 @@ func (x *extractor) adapted(path string) bool {
 	return slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Path == path })
 }
 
+// ownHead is the head of a tuned model that is untied where the base is tied, if its shape is that of the table; "" otherwise.
+func (x *extractor) ownHead() string {
+	t := x.tied()
+	i := slices.IndexFunc(x.tuned.Modules, func(m adapter.Module) bool { return m.Role == arch.Head && !m.Tied })
+	if t == nil || i < 0 || x.tuned.Modules[i].In != t.In || x.tuned.Modules[i].Out != t.Out {
+		return ""
+	}
+	return x.tuned.Modules[i].Tensor
+}
+
+// after is the tensor that the tuned model has for a module of the base.
+func (x *extractor) after(m adapter.Module) string {
+	if m.Tied && x.head != "" {
+		return x.head
+	}
+	return m.Tensor
+}
+
+// addHeadWhole adds the tuned model's own head.
+func (x *extractor) addHeadWhole(a *adapter.Adapter) error {
+	t := x.tied()
+	w := &adapter.Whole{Tensor: adapter.TiedHead, Key: adapter.TiedHead, Value: adapter.NewParam(adapter.TiedHead, t.Out, t.In), Shape: []int64{int64(t.Out), int64(t.In)}}
+	a.Whole = append(a.Whole, w)
+	return read(x.tuned, x.head, 0, w.Value.Data())
+}
+
 // tied is the head of a model where it is the token table; nil otherwise.
 func (x *extractor) tied() *adapter.Module {
 	for i := range x.base.Modules {
@@ -65,9 +100,9 @@ func (x *extractor) tied() *adapter.Module {
 	return nil
 }
 
-// isTiedTable reports whether a path is that of a token table that is the head too.
+// isTiedTable reports whether a path is that of a token table that is the head too, of which no factors are.
 func (x *extractor) isTiedTable(path string) bool {
-	return x.tied() != nil && slices.ContainsFunc(x.base.Modules, func(m adapter.Module) bool { return m.Table && m.Path == path })
+	return x.tied() != nil && x.head == "" && !x.adapted(x.tied().Path) && slices.ContainsFunc(x.base.Modules, func(m adapter.Module) bool { return m.Table && m.Path == path })
 }
 
 // addWhole adds a tensor of the tuned model; a table that is the head too counts for both.

@@ -12,11 +12,13 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/modelcompress/compress/merge/internal/output"
 )
 
 // The ways in which a search can fail.
 var (
-	ErrOption  = errors.New("option out of range")
+	ErrOption  = output.ErrOption
 	ErrJournal = errors.New("journal does not belong to this search")
 	ErrScore   = errors.New("no candidate has a score")
 )
@@ -122,8 +124,8 @@ func (o Options) Validate() error {
 	if o.Population != 0 && (o.Population < 4 || o.Population > 10_000) {
 		bad("population of %d: want 4 to 10000", o.Population)
 	}
-	if o.Sigma < 0 || o.Sigma > 1 {
-		bad("sigma %v: want 0 to 1", o.Sigma)
+	if !(o.Sigma >= 0 && o.Sigma <= 1) { // NaN is neither
+		bad("sigma %v: want 0 to 1, where 0 is 0.25", o.Sigma)
 	}
 	return errors.Join(errs...)
 }

@@ -275,3 +275,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestOptions: what is out of range is refused with one error of its kind, what is not a number too.
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{{Generations: -1}, {Population: 3}, {Sigma: -1}, {Sigma: 2}, {Sigma: math.NaN()}, {Sigma: math.Inf(1)}} {
+		if err := o.Validate(); !errors.Is(err, ErrOption) || strings.Count(err.Error(), ErrOption.Error()) != 1 {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := (Options{}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
