@@ -79,7 +79,8 @@ type CheckpointReport struct {
 	Audits    map[string]*task.Audit `json:"audits,omitempty"`
 }
 
-// Interval is a mean over edits with its standard error and an interval of 95 %: Wilson's for shares of edits, otherwise the normal one.
+// Interval is a mean over edits with its standard error and an interval of 95 %: Wilson's for shares (of prompts: with as many independent ones as have
+// that standard error), the normal one for magnitudes.
 type Interval struct {
 	edit.Stat
 	Low  float64 `json:"low"`
@@ -238,11 +239,16 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 	return r, nil
 }
 
-// interval of a metric: those with one prompt a record are shares of edits.
+// interval of a metric: those with one prompt a record are shares of edits, others but the magnitudes are means of shares.
 func interval(name string, st edit.Stat) Interval {
-	i := Interval{Stat: st, Low: st.Mean - significance.Z95*st.Stderr, High: st.Mean + significance.Z95*st.Stderr}
-	if name == "efficacy_success" || name == "efficacy_exact" {
+	i := Interval{Stat: st}
+	switch {
+	case name == "efficacy_success" || name == "efficacy_exact":
 		i.Low, i.High = significance.Wilson(st.Mean, st.N)
+	case strings.HasSuffix(name, "_magnitude"):
+		i.Low, i.High = st.Mean-significance.Z95*st.Stderr, st.Mean+significance.Z95*st.Stderr
+	default:
+		i.Low, i.High = significance.Share(st.Mean, st.Stderr, st.N)
 	}
 	return i
 }
@@ -468,6 +474,7 @@ func (m *ModelReport) unedited(base *Base) Row {
 	}
 	if n == 0 { // no old answers are known
 		row.Held.Mean, row.Held.N = float64(row.Exact), len(base.Records)
+		row.Held.Low, row.Held.High = significance.Wilson(row.Held.Mean, row.Held.N)
 	}
 	return row
 }
@@ -539,7 +546,10 @@ func rowAbility(list []Ability) RowAbility {
 	for _, a := range list {
 		v := float64(a.Value)
 		values = append(values, v)
-		if se := float64(a.Stderr); !math.IsNaN(se) {
+		if se := float64(a.Stderr); !math.IsNaN(se) && share(a.Metric) {
+			l, h := significance.Share(v, se, a.N)
+			low, high = append(low, l), append(high, h)
+		} else if !math.IsNaN(se) {
 			low, high = append(low, v-significance.Z95*se), append(high, v+significance.Z95*se)
 		} else {
 			low, high = append(low, float64(a.Base+a.Low)), append(high, float64(a.Base+a.High))
@@ -550,10 +560,15 @@ func rowAbility(list []Ability) RowAbility {
 		}
 	}
 	r.Value, r.Low, r.High = Value(significance.Mean(values)), Value(significance.Mean(low)), Value(significance.Mean(high))
-	if r.Metric == "acc" || r.Metric == "acc_norm" || r.Metric == "exact_match" { // shares
+	if share(r.Metric) {
 		r.Low, r.High = max(r.Low, 0), min(r.High, 1)
 	}
 	return r
+}
+
+// share tells metrics that are shares of documents.
+func share(metric string) bool {
+	return metric == "acc" || metric == "acc_norm" || metric == "exact_match"
 }
 
 func sortedKeys[K int | string, V any](m map[K]V) []K {

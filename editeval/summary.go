@@ -16,7 +16,7 @@ func (r *Report) summarize() []string {
 	for i := range r.Models {
 		m := &r.Models[i]
 		var own []string
-		own = append(own, m.kept(), m.generalise(), m.neighbours())
+		own = append(own, m.failed(), m.kept(), m.generalise(), m.neighbours())
 		own = append(own, m.faded(r.Counts)...)
 		own = append(own, m.abilities(r.Counts)...)
 		own = append(own, m.collapsed()...)
@@ -60,6 +60,30 @@ func (m *ModelReport) editors() []string {
 
 func percent(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }
 
+// nothing tells an editor whose edits have all diverged: its model is the unedited one.
+func (r *Row) nothing() bool { return r.Edits > 0 && r.Failed >= r.Edits*r.Seeds }
+
+// failed counts the edits that were not made.
+func (m *ModelReport) failed() string {
+	var parts, none []string
+	for _, r := range m.last() {
+		if r.Failed > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %d with %s", r.Failed, r.Edits*r.Seeds, r.Editor))
+		}
+		if r.nothing() {
+			none = append(none, r.Editor)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("Edits that were left out, because their optimisation diverged, and that count as edits that do not hold: %s.", strings.Join(parts, ", "))
+	if len(none) > 0 {
+		text += " What is said of " + listed(none) + " is said of the unedited model: nothing was written."
+	}
+	return text
+}
+
 // kept ranks the editors by what holds in the end.
 func (m *ModelReport) kept() string {
 	rows := m.last()
@@ -94,7 +118,7 @@ func (m *ModelReport) generalise() string {
 			return ""
 		}
 		parts = append(parts, fmt.Sprintf("%s %s", r.Editor, percent(v)))
-		if v <= base+0.02 {
+		if v <= base+0.02 && !r.nothing() {
 			none = append(none, r.Editor)
 		}
 	}
@@ -142,6 +166,9 @@ func (m *ModelReport) faded(counts []int) []string {
 		if early == nil {
 			continue
 		}
+		if early.Then == 0 && early.Last == 0 && lost+gained == 0 {
+			continue // none held, then or later: there is nothing to lose
+		}
 		p := significance.McNemar(lost, gained)
 		text := fmt.Sprintf("%s (of the first %d, %s held then and %s at last; of the first %d, %d were lost by then and %d came back, p = %.2g)",
 			name, early.Edits, percent(early.Then), percent(early.Last), counts[len(counts)-2], lost, gained, p)
@@ -187,6 +214,9 @@ func (m *ModelReport) abilities(counts []int) []string {
 				at = i
 			}
 			c.first += float64(at)
+			if rows[len(rows)-1].nothing() {
+				continue
+			}
 			if at == len(counts) {
 				safe = append(safe, ed)
 				continue
@@ -194,6 +224,8 @@ func (m *ModelReport) abilities(counts []int) []string {
 			lost = append(lost, fmt.Sprintf("%s from %s on (%.3g, and %.3g at last)", ed, label(rows[at].Edits, "edit"), float64(rows[at].Abilities[name].Value), float64(rows[len(rows)-1].Abilities[name].Value)))
 		}
 		switch {
+		case len(lost)+len(safe) == 0:
+			c.text = fmt.Sprintf("%s (%s) is %.3g before any edit; no editor has written anything.", name, base.Metric, float64(base.Value))
 		case len(lost) == 0:
 			c.text = fmt.Sprintf("%s (%s) is %.3g before any edit, and is not lost significantly by any editor.", name, base.Metric, float64(base.Value))
 		case len(safe) == 0:

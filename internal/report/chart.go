@@ -29,6 +29,7 @@ type Chart struct {
 	X, Y   Axis     // Bar uses X, never logarithmic, for its values
 	Labels []string // Bar: the groups; Heat: the columns
 	Series []Series
+	Scale  [2]float64 // Heat: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and the largest there is
 }
 
 // Axis is a caption and a scale.

@@ -77,6 +77,9 @@ func (c *Chart) heat() string {
 			}
 		}
 	}
+	if c.Scale[0] < c.Scale[1] {
+		lo, hi = c.Scale[0], c.Scale[1]
+	}
 	g := gutter(names)
 	w := (plotW - g) / float64(max(len(c.Labels), 1))
 	var b svg
@@ -90,7 +93,7 @@ func (c *Chart) heat() string {
 			}
 			part := 1.0
 			if hi > lo {
-				part = (v - lo) / (hi - lo)
+				part = min(1, max(0, (v-lo)/(hi-lo)))
 			}
 			fmt.Fprintf(&b, `<rect class="fill c0" fill-opacity="%.2f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s, %s: %s</title></rect>`,
 				0.08+0.84*part, g+w*float64(j), y, w-1, cellH-1, html.EscapeString(s.Name), html.EscapeString(c.Labels[j]), number(v))

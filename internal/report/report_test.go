@@ -135,6 +135,16 @@ func TestErrorBars(t *testing.T) {
 	wellFormed(t, c)
 }
 
+// TestHeatScale: with a scale of its own a map of equal values is as pale as they are, and values beyond it are as strong as its end.
+func TestHeatScale(t *testing.T) {
+	c := &report.Chart{Kind: report.Heat, Labels: []string{"1", "2", "3"}, Scale: [2]float64{0, 1}, Series: []report.Series{{Name: "a", Y: []float64{0.5, 0.5, 2}}}}
+	svg := c.SVG()
+	if strings.Count(svg, `fill-opacity="0.50"`) != 2 || strings.Count(svg, `fill-opacity="0.92"`) != 1 {
+		t.Error(svg)
+	}
+	wellFormed(t, c)
+}
+
 func page() *report.Page {
 	return &report.Page{Title: "compress demo <x>", Subtitle: "base, 0.48M parameters, cpu", Sections: []report.Section{
 		{

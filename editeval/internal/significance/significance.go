@@ -10,12 +10,27 @@ import (
 const Z95 = 1.959963984540054
 
 // Wilson is the interval of a share (Wilson, "Probable inference, the law of succession, and statistical inference", 1927).
-func Wilson(share float64, n int) (low, high float64) {
-	if n == 0 {
+func Wilson(share float64, n int) (low, high float64) { return wilson(share, float64(n)) }
+
+// Share is the interval of a mean of n values between 0 and 1, such as the shares of each record's prompts, with its standard error: that of Wilson
+// for as many independent answers as have this error (Korn and Graubard, "Confidence intervals for proportions with small expected number of
+// positive counts estimated from survey data", 1998), which never leaves 0 to 1 and always has a width. Where all values are the same, they
+// count as n answers.
+func Share(mean, stderr float64, n int) (low, high float64) {
+	mean = min(1, max(0, mean))
+	m := float64(n)
+	if spread := mean * (1 - mean); stderr > 0 && spread > 0 {
+		m = spread / (stderr * stderr)
+	}
+	return wilson(mean, m)
+}
+
+func wilson(share, m float64) (low, high float64) {
+	if !(m > 0) {
 		return 0, 1
 	}
 	share = min(1, max(0, share)) // a mean of ones may be rounded to more
-	m, z := float64(n), Z95*Z95
+	z := Z95 * Z95
 	middle := (share + z/(2*m)) / (1 + z/m)
 	half := Z95 / (1 + z/m) * math.Sqrt(share*(1-share)/m+z/(4*m*m))
 	return max(0, middle-half), min(1, middle+half)

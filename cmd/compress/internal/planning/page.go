@@ -90,7 +90,7 @@ func plain(v editeval.Value) (float64, float64, float64) {
 func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.Section {
 	s := report.Section{Title: name + "Which edits hold", Text: []string{
 		"An edit holds where its new answer is likelier than the old one. Each row of a map is the model after so many edits, each column the edits that were written at that place in the order: " +
-			"where a column gets paler downwards, those edits fade as later ones arrive. Bars are 95 % intervals.",
+			"where a column gets paler downwards, those edits fade as later ones arrive. The palest is 0 and the strongest 1 in every map. Bars, in the first picture, are 95 % intervals.",
 	}}
 	s.Charts = append(s.Charts,
 		curves("All edits so far that hold", "share", r, m, func(r *editeval.Row) (float64, float64, float64) { return r.Held.Mean, r.Held.Low, r.Held.High }),
@@ -117,7 +117,7 @@ func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.
 
 // heat is the retention matrix of an editor: the mean over seeds.
 func heat(editor string, m *editeval.ModelReport) *report.Chart {
-	c := &report.Chart{Title: editor + ": edits that hold", Kind: report.Heat, X: report.Axis{Label: "place of the edit"}}
+	c := &report.Chart{Title: editor + ": edits that hold", Kind: report.Heat, X: report.Axis{Label: "place of the edit"}, Scale: [2]float64{0, 1}}
 	for i := range m.Sequences {
 		q := &m.Sequences[i]
 		if q.Editor != editor {
@@ -175,10 +175,14 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 	for _, t := range names {
 		columns = append(columns, t+"|%.3f")
 	}
-	t := &report.Table{
-		Title: "Edits and abilities", Columns: report.Columns(append(columns, "weights|%.3g")...),
-		Note: "* significantly worse than unedited (in most seeds): adjusted p below 0.05. Weights: the largest relative change of a matrix.",
+	columns = append(columns, "weights|%.3g")
+	note := "* significantly worse than unedited (in most seeds): adjusted p below 0.05. Weights: the largest relative change of a matrix."
+	failed := slices.ContainsFunc(m.Rows, func(r editeval.Row) bool { return r.Failed > 0 })
+	if failed {
+		columns = append(columns, "left out")
+		note += " Left out: edits that diverged, in all seeds; they were not written, and count as edits that do not hold."
 	}
+	t := &report.Table{Title: "Edits and abilities", Columns: report.Columns(columns...), Note: note}
 	for i := range m.Rows {
 		row := &m.Rows[i]
 		name := row.Editor
@@ -194,7 +198,10 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 			}
 			cells = append(cells, text)
 		}
-		t.Add(append(cells, row.Weights)...)
+		if cells = append(cells, row.Weights); failed {
+			cells = append(cells, row.Failed)
+		}
+		t.Add(cells...)
 	}
 	return t
 }
