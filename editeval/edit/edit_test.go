@@ -278,6 +278,28 @@ func TestDiverged(t *testing.T) {
 	}
 }
 
+// TestMerge: a text without keys changes nothing, and counts are whole numbers.
+func TestMerge(t *testing.T) {
+	m := &lm.Config{Layers: 4}
+	want, err := Defaults("memit", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, words := range map[string]string{
+		"": "", "# nothing\n": "", "{}": "", "steps: 1.5": "steps: 1.5 is no whole number", "layers: [1, 2.5]": "layers: 2.5 is no whole number",
+		"rank: 0.1": "rank: 0.1 is no whole number", "steps: 25.0": "",
+	} {
+		h, _ := Defaults("memit", m)
+		err := h.Merge([]byte(text))
+		if words != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), words)) || words == "" && err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if len(h.Templates) != len(want.Templates) || h.LearningRate != want.LearningRate || len(h.Layers) != len(want.Layers) {
+			t.Errorf("%q: %+v", text, h)
+		}
+	}
+}
+
 // TestWorse: fine-tuning that moves a matrix absurdly far, or whose loss rises, is an edit that was not made, though every number is finite.
 func TestWorse(t *testing.T) {
 	b := newBench(t, 1)

@@ -148,6 +148,9 @@ func (h *HParams) Merge(text []byte) (err error) {
 	if len(text) > maxYAML {
 		return fmt.Errorf("%w: more than %d bytes", probe.ErrOptions, maxYAML)
 	}
+	if empty, err := whole(text); err != nil || empty {
+		return err
+	}
 	t := *h
 	t.Layers, t.NullThreshold, t.Templates = nil, nil, nil // lists are replaced, not filled
 	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
@@ -164,6 +167,27 @@ func (h *HParams) Merge(text []byte) (err error) {
 	}
 	*h = t
 	return nil
+}
+
+// whole refuses numbers with a fraction where a count is wanted, which the parser would cut, and tells a text without keys. What does not parse is
+// left to the caller.
+func whole(text []byte) (empty bool, err error) {
+	var keys map[string]any
+	if yaml.Unmarshal(text, &keys) != nil {
+		return false, nil
+	}
+	for _, name := range []string{"layers", "steps", "rank"} {
+		list, ok := keys[name].([]any)
+		if !ok {
+			list = []any{keys[name]}
+		}
+		for _, v := range list {
+			if f, ok := v.(float64); ok && f != math.Trunc(f) {
+				return false, fmt.Errorf("%w: %s: %g is no whole number", probe.ErrOptions, name, f)
+			}
+		}
+	}
+	return len(keys) == 0, nil
 }
 
 // Validate returns every fault, for a model with so many blocks.
