@@ -21,6 +21,12 @@ type attentionArgs struct {
 // widest is the most channels of a head.
 const widest = 256
 
+// WidestHead is the most channels of a head that Attention and AttentionBackward serve; wider ones panic. [device.Complete] leaves
+// those to the reference backend.
+//
+// [device.Complete]: https://pkg.go.dev/github.com/modelcompress/compress/kernels/device#Complete
+func (d *Device) WidestHead() int { return widest }
+
 // attentionOf fills the head strides in and checks the shapes.
 func attentionOf(dst, q, k, v kernels.Mat, a kernels.Attention) attentionArgs {
 	if a.QHeadStride == 0 {

@@ -223,7 +223,7 @@ func (d *Device) shortage(size int64, label string) error {
 	if d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
 		free = sizeText(int64(d.out[0])) + " of " + sizeText(int64(d.out[1]))
 	}
-	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s",
+	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s; HINT: take fewer tokens at a time, or use --device cpu",
 		d.index, d.op, ErrOutOfMemory, sizeText(size), label, free, strings.Join(list, ", "))
 }
 

@@ -18,6 +18,9 @@ import (
 type Options struct {
 	Threads int   // worker threads of a host device; 0 means GOMAXPROCS
 	Work    int64 // bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from [LargeWork] on
+
+	// Note, if not nil, is told in one line why "auto" takes the CPU although there are graphics processors and the work is large.
+	Note func(string)
 }
 
 // LargeWork is the size of weights from which "auto" prefers a graphics processor: below it, starting one and moving the weights there

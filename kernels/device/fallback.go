@@ -23,8 +23,12 @@ type completed struct {
 // Ops implements [kernels.Device].
 func (d *completed) Ops() *kernels.Ops { return &d.ops }
 
+// narrow is a device whose attention serves heads of so many channels at most.
+type narrow interface{ WidestHead() int }
+
 // Complete fills the operations that dev lacks from the reference backend: directly where buffers are host memory,
-// through a download and an upload elsewhere. A device that lacks nothing is returned as it is.
+// through a download and an upload elsewhere. Attention with wider heads than dev has kernels for (its method WidestHead) goes there
+// too. A device that lacks nothing is returned as it is.
 func Complete(dev kernels.Device) kernels.Device {
 	d := &completed{Device: dev, ops: *dev.Ops(), calls: map[string]int64{}}
 	have, fill := reflect.ValueOf(&d.ops).Elem(), reflect.ValueOf(ref.New().Ops()).Elem()
@@ -36,7 +40,13 @@ func Complete(dev kernels.Device) kernels.Device {
 			f.Set(d.fallback(name, fill.Field(i), host))
 		}
 	}
-	if len(d.calls) == 0 {
+	limited, ok := dev.(narrow)
+	if ok {
+		for _, name := range []string{"Attention", "AttentionBackward"} {
+			d.widen(name, have.FieldByName(name), fill.FieldByName(name), limited.WidestHead())
+		}
+	}
+	if len(d.calls) == 0 && !ok {
 		return dev
 	}
 	if !host {
@@ -45,8 +55,22 @@ func Complete(dev kernels.Device) kernels.Device {
 	return d
 }
 
-// Fallbacks lists the operations that dev lacks, each with how often it was computed by the reference backend instead.
-// It is empty for a device that has everything.
+// widen lets the reference operation do what is wider than the device's own serves. It is counted from its first call on.
+func (d *completed) widen(name string, own, other reflect.Value, widest int) {
+	if _, lacking := d.calls[name]; lacking {
+		return
+	}
+	narrow, wide := reflect.ValueOf(own.Interface()), d.fallback(name, other, d.Info().Host)
+	own.Set(reflect.MakeFunc(own.Type(), func(args []reflect.Value) []reflect.Value {
+		if args[len(args)-1].Interface().(kernels.Attention).HeadDim > widest {
+			return wide.Call(args)
+		}
+		return narrow.Call(args)
+	}))
+}
+
+// Fallbacks lists the operations that dev lacks, each with how often it was computed by the reference backend instead, and those that
+// were left to it for their sizes. It is empty for a device that has everything.
 func Fallbacks(dev kernels.Device) map[string]int64 {
 	d, ok := dev.(*completed)
 	if !ok {

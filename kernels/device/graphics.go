@@ -4,6 +4,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
@@ -41,13 +42,24 @@ func automatic(o Options) kernels.Device {
 		}
 	}
 	if best < 0 {
+		if len(list) > 0 {
+			o.note(fmt.Sprintf("the CPU is used: %.1f GiB of weights and a quarter more for what is computed fit into the free memory of none of %d graphics processors",
+				float64(o.Work)/(1<<30), len(list)))
+		}
 		return nil
 	}
 	d, err := graphics(best)
 	if err != nil {
+		o.note(fmt.Sprintf("the CPU is used: %v", err))
 		return nil
 	}
 	return d
+}
+
+func (o Options) note(line string) {
+	if o.Note != nil {
+		o.Note(line)
+	}
 }
 
 // Graphics describes the graphics processors of the machine. The error says why there is none, or why the one after the last in the
