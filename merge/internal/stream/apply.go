@@ -57,7 +57,11 @@ func (e *engine) store(s segment, dst []byte, x []float32, off int64) error {
 	if s.DType == safetensors.F16 {
 		limit = 0x477ff000 // 65520, which rounds to infinity
 	}
-	if peak := vec.Peak(x); peak >= limit && !e.o.AllowNonFinite && s.finite() {
+	switch peak := vec.Peak(x); {
+	case peak < limit:
+	case e.o.AllowNonFinite:
+		s.lose(x, limit)
+	case s.finite():
 		return fmt.Errorf("tensor %q, elements %d to %d: %w in %s", s.Tensor.Name, off, off+int64(len(x)), ErrOverflow, s.DType)
 	}
 	return Narrow(dst, x, s.DType)

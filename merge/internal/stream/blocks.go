@@ -146,22 +146,3 @@ func (r *run) count(i int, x []float32, first int64) {
 		}
 	}
 }
-
-// check reports what was counted.
-func (e *engine) check(items []*run) error {
-	for _, r := range items {
-		for i, n := range r.bad {
-			if n.NaN+n.Inf == 0 {
-				continue
-			}
-			n.Tensor, n.Model = r.Tensor.Name, r.Models[i]
-			if !e.o.AllowNonFinite {
-				return n
-			}
-			e.mu.Lock()
-			e.result.NonFinite = append(e.result.NonFinite, n)
-			e.mu.Unlock()
-		}
-	}
-	return nil
-}

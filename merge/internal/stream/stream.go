@@ -81,6 +81,8 @@ type NonFinite struct {
 	NaN    int64  `json:"nan"`
 	Inf    int64  `json:"inf"`
 	First  int64  `json:"first"` // index of the first one
+	// Output is how many values of the merged tensor are not finite: methods that drop or choose values may drop these, others spread them.
+	Output int64 `json:"output"`
 }
 
 // Error describes the values.
@@ -129,6 +131,7 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	e.result.NonFinite = sorted(e.result.NonFinite)
 	return &e.result, nil
 }
 
@@ -310,6 +313,7 @@ type run struct {
 	plain  []*Mapped // the inputs and the base, if all of them are plain bfloat16
 	mu     sync.Mutex
 	bad    []NonFinite // per input, the base last
+	out    int64       // values of the output that are not finite
 }
 
 // segment is a run of elements of an item.
@@ -351,10 +355,13 @@ func (e *engine) drive(g Group) error {
 	if err := e.apply(g.Program, segments, !checked); err != nil {
 		return err
 	}
-	if checked {
-		return nil
+	if !checked {
+		if err := e.check(items); err != nil {
+			return err
+		}
 	}
-	return e.check(items)
+	e.note(items)
+	return nil
 }
 
 // prepare cuts the items of a group into segments.

@@ -25,7 +25,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 		err = e.check([]*run{r})
 	}
 	if err == nil {
-		err = tight(func() error { return guard(segments[0], func() error { return p.Whole(w) }) })
+		err = r.undefined(tight(func() error { return guard(segments[0], func() error { return p.Whole(w) }) }))
 	}
 	if err != nil {
 		return err

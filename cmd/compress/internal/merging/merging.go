@@ -154,7 +154,11 @@ func show(j *shell.Job, r *merge.Report, out string) {
 		j.Note("--memory leaves room for %d of %d threads", r.Threads, cmp.Or(asked, runtime.GOMAXPROCS(0)))
 	}
 	for _, n := range r.NonFinite {
-		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values", n.Tensor, n.Model, n.NaN, n.Inf)
+		if n.Model == "" {
+			j.Note("warning: tensor %q: %d values of the merged one are not finite, though all of the inputs' are", n.Tensor, n.Output)
+			continue
+		}
+		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values; of the merged one %d are not finite", n.Tensor, n.Model, n.NaN, n.Inf, n.Output)
 	}
 	if j.Quiet {
 		return

@@ -1,0 +1,83 @@
+package stream
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/linalg"
+)
+
+// ErrUndefined: a method has no result for values that are not finite, even where they are allowed.
+var ErrUndefined = errors.New("the merge method cannot take values that are not finite")
+
+// check refuses what was counted, unless it is allowed.
+func (e *engine) check(items []*run) error {
+	for _, r := range items {
+		for i := range r.bad {
+			n := &r.bad[i]
+			if n.NaN+n.Inf == 0 {
+				continue
+			}
+			if n.Tensor, n.Model = r.Tensor.Name, r.Models[i]; !e.o.AllowNonFinite {
+				return *n
+			}
+		}
+	}
+	return nil
+}
+
+// note reports what was counted in the inputs of tensors and in what became of them.
+func (e *engine) note(items []*run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range items {
+		found := slices.DeleteFunc(slices.Clone(r.bad), func(n NonFinite) bool { return n.NaN+n.Inf == 0 })
+		for _, n := range found {
+			if n.Output = r.out; r.Raw != nil {
+				n.Output = n.NaN + n.Inf // copied as they are
+			}
+			e.result.NonFinite = append(e.result.NonFinite, n)
+		}
+		if len(found) == 0 && r.out > 0 {
+			e.result.NonFinite = append(e.result.NonFinite, NonFinite{Tensor: r.Tensor.Name, First: -1, Output: r.out})
+		}
+	}
+}
+
+// sorted lists what was counted by tensors and models, whichever came first.
+func sorted(list []NonFinite) []NonFinite {
+	slices.SortStableFunc(list, func(a, b NonFinite) int {
+		return cmp.Or(cmp.Compare(a.Tensor, b.Tensor), cmp.Compare(a.Model, b.Model))
+	})
+	return list
+}
+
+// lose counts the values of a block of the output that are not finite.
+func (r *run) lose(x []float32, limit uint32) {
+	n := int64(0)
+	for _, v := range x {
+		if math.Float32bits(v)&math.MaxInt32 >= limit {
+			n++
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out += n
+}
+
+// undefined says of a matrix operation that met a value that is not finite where the first such value of the inputs is.
+func (r *run) undefined(err error) error {
+	if !errors.Is(err, linalg.ErrNonFinite) {
+		return err
+	}
+	for _, n := range r.bad {
+		if n.NaN+n.Inf > 0 {
+			cols := r.Tensor.Cols()
+			return fmt.Errorf("tensor %q of %s: %d NaN and %d infinite values, the first at row %d, column %d: %w", n.Tensor, n.Model, n.NaN, n.Inf, n.First/cols, n.First%cols, ErrUndefined)
+		}
+	}
+	return fmt.Errorf("tensor %q: %w", r.Tensor.Name, err)
+}
