@@ -131,7 +131,7 @@ func TestConflictOfNonFinite(t *testing.T) {
 		for _, c := range []struct {
 			rule string
 			want error
-		}{{"{layers: [0]}", ErrNonFinite}, {"{layers: [1]}", nil}, {"none", nil}} {
+		}{{"{layers: [0]}", ErrMethod}, {"{layers: [1]}", nil}, {"none", nil}} {
 			_, err := Models(t.Context(), parse(t, text+"parameters: {select: "+c.rule+"}\n"), filepath.Join(t.TempDir(), "out"), Options{AllowNonFinite: true})
 			if !errors.Is(err, c.want) {
 				t.Errorf("%v, %s: %v", bad, c.rule, err)

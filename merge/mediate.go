@@ -228,7 +228,7 @@ func (m *mediation) decide() error {
 		m.manifest.Groups[eligible[k]].Routed = true
 		for _, i := range groups[eligible[k]].Members {
 			if n := m.a.counts[i].NonFinite; n > 0 {
-				return fmt.Errorf("tensor %q: %d differences are not finite, so it cannot be routed: %w", m.plan.Tensors[m.a.tensors[i]].Name, n, ErrNonFinite)
+				return fmt.Errorf("tensor %q: %d differences are not finite, so it cannot be routed: %w", m.plan.Tensors[m.a.tensors[i]].Name, n, ErrMethod)
 			}
 			if err := m.route(m.a.tensors[i]); err != nil {
 				return err
@@ -402,14 +402,17 @@ func (m *mediation) run(ctx context.Context, out *output.Folder, report *Report,
 		report.Warnings = m.warnings
 		report.Seconds = time.Since(start).Seconds()
 		m.method = &method.Method{Summary: summary, Spec: recipe.Method{Name: recipe.Mediated, Base: recipe.BaseRequired}}
-		return m.sideFiles(dir, out.Shards(), report)
+		if err := m.sideFiles(dir, out.Shards(), report); err != nil {
+			return err
+		}
+		return m.seal(ctx, dir)
 	})
 }
 
 // summary describes the method on model cards.
 const summary = "mean where models agree, experts where they conflict"
 
-// finish makes everything that needs the finished dense model: experts, router and manifest.
+// finish makes everything that needs the finished dense model: experts and router, and most of the manifest.
 func (m *mediation) finish(ctx context.Context, dir string, report *Report) error {
 	side := filepath.Join(dir, experts.Folder)
 	report.Mediation = &Mediation{Groups: len(m.manifest.Groups), Experts: m.names}
@@ -433,21 +436,19 @@ func (m *mediation) finish(ctx context.Context, dir string, report *Report) erro
 	for _, f := range m.manifest.Files {
 		report.Mediation.ExpertBytes += f.Size
 	}
-	if b := m.spec.Select.Bytes; m.spec.Select.Rule == "budget" && m.expertBytes() > b {
-		return fmt.Errorf("experts take %d bytes, the budget is %d: %w", m.expertBytes(), b, ErrMemory)
+	if n, b := m.manifest.ExpertBytes(), m.spec.Select.Bytes; m.spec.Select.Rule == "budget" && n > b {
+		return fmt.Errorf("experts take %d bytes, the budget is %d: %w", n, b, ErrMemory)
 	}
-	m.manifest.Complete = true
-	return m.manifest.Write(side)
+	return nil
 }
 
-// expertBytes is the size of the experts' files.
-func (m *mediation) expertBytes() (sum int64) {
-	for _, f := range m.manifest.Files {
-		if f.Name != experts.RouterName {
-			sum += f.Size
-		}
+// seal completes the manifest when everything else lies in the folder.
+func (m *mediation) seal(ctx context.Context, dir string) (err error) {
+	if m.manifest.Others, err = serve.HashOthers(ctx, dir); err != nil {
+		return err
 	}
-	return sum
+	m.manifest.Complete = true
+	return m.manifest.Write(filepath.Join(dir, experts.Folder))
 }
 
 // hashAll notes what was read and written.
@@ -472,13 +473,6 @@ func (m *mediation) hashAll(ctx context.Context, dir, side string) error {
 // sourceOf lists the files of a model.
 func (m *mediation) sourceOf(ctx context.Context, model int) (experts.Source, error) {
 	ref := m.plan.Models[model]
-	s := experts.Source{Path: ref.String()}
-	for _, path := range m.models[ref].Files() {
-		f, err := serve.Hash(ctx, path)
-		if err != nil {
-			return s, err
-		}
-		s.Files = append(s.Files, f)
-	}
-	return s, nil
+	files, err := serve.HashFiles(ctx, m.models[ref].Files())
+	return experts.Source{Path: ref.String(), Files: files}, err
 }

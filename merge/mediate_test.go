@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -432,6 +433,64 @@ func TestMediateBadInput(t *testing.T) {
 	flip(t, filepath.Join(dir, experts.Folder, experts.FileOf("sums")))
 	if _, err := e.Verify(t.Context()); !errors.Is(err, ErrHash) {
 		t.Errorf("%v", err)
+	}
+	for weights, want := range map[[3]float64]error{{0, 0, 1}: ErrHash, {1, 0, 0}: nil} {
+		if _, err := e.Export(t.Context(), filepath.Join(t.TempDir(), "export"), weights[:], ExportOptions{}); !errors.Is(err, want) {
+			t.Errorf("%v: %v", weights, err)
+		}
+	}
+}
+
+// TestVerifyCoversEveryFile: a bit that was changed in any file but the model card is seen, and so is a file that is not there any more,
+// or that the manifest does not list.
+func TestVerifyCoversEveryFile(t *testing.T) {
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	dir, e := mediated(t, strings.Replace(routedRecipe("keep: 0.1"), "FEATURES", "embed_mean", 1), Options{Device: dev})
+	listed := 0
+	for _, side := range []string{"", experts.Folder} {
+		entries, err := os.ReadDir(filepath.Join(dir, side))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range entries {
+			path := filepath.Join(dir, side, x.Name())
+			if x.IsDir() || x.Name() == "README.md" || x.Name() == experts.ManifestName {
+				continue
+			}
+			flip(t, path)
+			if _, err := e.Verify(t.Context()); !errors.Is(err, ErrHash) {
+				t.Errorf("%s changed: %v", x.Name(), err)
+			}
+			flip(t, path)
+			if err := os.Rename(path, path+".away"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.Verify(t.Context()); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s away: %v", x.Name(), err)
+			}
+			if err := os.Rename(path+".away", path); err != nil {
+				t.Fatal(err)
+			}
+			listed++
+		}
+	}
+	if v, err := e.Verify(t.Context()); err != nil || v.Files != listed || listed < 9 {
+		t.Errorf("%+v of %d, %v", v, listed, err)
+	}
+	m := *e.Manifest()
+	for _, list := range []*[]experts.File{&m.Files, &m.Weights} {
+		all := *list
+		for i := range all {
+			*list = slices.Delete(slices.Clone(all), i, i+1)
+			if err := m.Write(filepath.Join(dir, experts.Folder)); err != nil {
+				t.Fatal(err)
+			}
+			if x, err := OpenExperts(t.Context(), dir); !errors.Is(err, ErrManifest) || x != nil {
+				t.Errorf("without %s: %v", all[i].Name, err)
+			}
+		}
+		*list = all
 	}
 }
 

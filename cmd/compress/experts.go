@@ -26,7 +26,8 @@ func expertsExportCmd(a *shell.App) *cobra.Command {
 	var o mediating.ExportOptions
 	cmd := a.Verb(shell.Verb{
 		Use: "export DIR --out DIR", Short: "Write an expert, or a mixture of experts, as an ordinary checkpoint",
-		Long:    "Writes the model of a mediated folder under fixed weights as an ordinary checkpoint: --task takes one expert, --weights several.",
+		Long: "Writes the model of a mediated folder under fixed weights as an ordinary checkpoint: --task takes one expert, --weights several. " +
+			"The files of these experts must be those that the manifest describes; only experts verify compares the dense model's too.",
 		Example: "compress experts export merged --weights sums=0.6,news=0.4 --out mixed",
 		Args:    cobra.ExactArgs(1), Resumes: true,
 		Run: func(j *shell.Job, args []string) (any, error) { return mediating.Export(j, args[0], o) },
@@ -76,7 +77,7 @@ func expertsRouteCmd(a *shell.App) *cobra.Command {
 func expertsVerifyCmd(a *shell.App) *cobra.Command {
 	return a.Verb(shell.Verb{
 		Use: "verify DIR", Short: "Check a folder of experts",
-		Long: "Compares the hash of every file with the manifest, counts the kept elements, and gives every expert's error of reconstruction: " +
+		Long: "Compares the hash of every file but README.md with the manifest, which no other verb does, counts the kept elements, and gives every expert's error of reconstruction: " +
 			"measured on its own files where these are still there unchanged, otherwise as noted.",
 		Example: "compress experts verify merged", Args: cobra.ExactArgs(1),
 		Run: func(j *shell.Job, args []string) (any, error) { return mediating.Verify(j, args[0]) },

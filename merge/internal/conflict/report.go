@@ -66,7 +66,7 @@ func (t *Tally) Warnings() []string {
 	if t.NonFinite == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d differences are not finite, and count as none", t.NonFinite)}
+	return []string{fmt.Sprintf("differences that are not finite: %d; they count as none", t.NonFinite)}
 }
 
 // Sort orders groups: what comes before the layers, those in order, what comes after.

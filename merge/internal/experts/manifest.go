@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/conflict"
@@ -43,7 +44,8 @@ type Manifest struct {
 	Router        *Router           `json:"router,omitempty"`
 	Files         []File            `json:"files"` // of the mediator folder beside the manifest
 	Weights       []File            `json:"weights"`
-	Complete      bool              `json:"complete"` // false while the weights are being written
+	Others        []File            `json:"other_files,omitempty"` // of the folder: configuration, tokenizer, report
+	Complete      bool              `json:"complete"`              // false while the weights are being written
 }
 
 // Source is a model that was read.
@@ -140,17 +142,45 @@ func ReadManifest(dir string) (*Manifest, error) {
 			return bad("file %.80q is no plain name", e.File)
 		}
 	}
-	for _, x := range m.Files {
+	for _, x := range slices.Concat(m.Files, m.Weights, m.Others) {
 		if !plain(x.Name) {
 			return bad("file %.80q is no plain name", x.Name)
 		}
 	}
-	for _, x := range m.Weights {
-		if !plain(x.Name) {
-			return bad("file %.80q is no plain name", x.Name)
+	for _, name := range m.side() {
+		if !Lists(m.Files, name) {
+			return bad("no hash of %.80q", name)
 		}
 	}
 	return &m, nil
+}
+
+// side are the files that must lie beside the manifest.
+func (m *Manifest) side() (names []string) {
+	for _, e := range m.Experts {
+		if e.File != "" {
+			names = append(names, e.File)
+		}
+	}
+	if m.Router != nil {
+		names = append(names, RouterName)
+	}
+	return names
+}
+
+// Lists tells whether a file of a name is among some.
+func Lists(list []File, name string) bool {
+	return slices.ContainsFunc(list, func(f File) bool { return f.Name == name })
+}
+
+// ExpertBytes is the size of the experts' files.
+func (m *Manifest) ExpertBytes() (sum int64) {
+	for _, f := range m.Files {
+		if f.Name != RouterName {
+			sum += f.Size
+		}
+	}
+	return sum
 }
 
 // plain tells whether a name is that of a file in its folder.

@@ -66,6 +66,11 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 	if e.dense, err = safetensors.OpenDir(dir); err != nil {
 		return e, err
 	}
+	for _, name := range e.dense.Shards() {
+		if !experts.Lists(e.manifest.Weights, name) {
+			return e, fmt.Errorf("%s: the manifest has no hash of %q: %w", dir, name, experts.ErrManifest)
+		}
+	}
 	for _, m := range e.manifest.Experts {
 		if m.File == "" {
 			e.members = append(e.members, &experts.Expert{Name: m.Name})
@@ -91,9 +96,6 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 				return e, err
 			}
 		}
-	}
-	if e.manifest.Router != nil && e.router == nil {
-		return e, fmt.Errorf("%s: the manifest describes a router and lists no file of it: %w", dir, experts.ErrManifest)
 	}
 	return e, nil
 }
@@ -190,7 +192,7 @@ func (e *Experts) Verify(ctx context.Context) (*Verification, error) {
 	for _, x := range []struct {
 		dir  string
 		list []experts.File
-	}{{filepath.Join(e.dir, experts.Folder), e.manifest.Files}, {e.dir, e.manifest.Weights}} {
+	}{{filepath.Join(e.dir, experts.Folder), e.manifest.Files}, {e.dir, e.manifest.Weights}, {e.dir, e.manifest.Others}} {
 		for _, f := range x.list {
 			if err := compareHash(ctx, filepath.Join(x.dir, f.Name), f); err != nil {
 				return nil, err
@@ -327,7 +329,8 @@ type Exported struct {
 }
 
 // Export writes the folder's model under fixed weights, in the order of Names, as an ordinary checkpoint to dst. One weight of
-// 1 restores what was kept of an expert, bit for bit.
+// 1 restores what was kept of an expert, bit for bit. The hashes of the experts that it takes are compared first; that of the dense
+// model is left to Verify.
 func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o ExportOptions) (*Exported, error) {
 	if len(weights) != len(e.members) || o.Workers < 0 || o.MaxShard < 0 {
 		return nil, fmt.Errorf("%d weights for %d experts, %d workers: %w", len(weights), len(e.members), o.Workers, output.ErrOption)
@@ -339,6 +342,9 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	}
 	dst, err := filepath.Abs(dst)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.checkUsed(ctx, weights); err != nil {
 		return nil, err
 	}
 	if output.Same(e.dir, dst) {
@@ -371,6 +377,20 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 		return nil, errors.Join(err, out.Abort())
 	}
 	return r, nil
+}
+
+// checkUsed compares the hashes of the experts that weights take.
+func (e *Experts) checkUsed(ctx context.Context, weights []float64) error {
+	for i, m := range e.manifest.Experts {
+		if weights[i] == 0 || m.File == "" {
+			continue
+		}
+		at := slices.IndexFunc(e.manifest.Files, func(f experts.File) bool { return f.Name == m.File })
+		if err := compareHash(ctx, e.side(m.File), e.manifest.Files[at]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // export writes into an open output.

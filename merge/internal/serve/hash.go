@@ -39,16 +39,35 @@ func (c contextReader) Read(p []byte) (int, error) {
 
 // HashFolder lists the .safetensors files of a folder by name.
 func HashFolder(ctx context.Context, dir string) ([]experts.File, error) {
+	return hashThose(ctx, dir, weights)
+}
+
+// HashOthers lists the other plain files of a folder by name, but hidden ones and the model card, which is for people to change.
+func HashOthers(ctx context.Context, dir string) ([]experts.File, error) {
+	return hashThose(ctx, dir, func(name string) bool { return !weights(name) && name[0] != '.' && name != "README.md" })
+}
+
+func weights(name string) bool { return filepath.Ext(name) == ".safetensors" }
+
+func hashThose(ctx context.Context, dir string, wanted func(name string) bool) ([]experts.File, error) {
 	entries, err := os.ReadDir(dir) // in the order of names
 	if err != nil {
 		return nil, err
 	}
-	var list []experts.File
+	var paths []string
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".safetensors" {
-			continue
+		if wanted(e.Name()) && !e.IsDir() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
-		f, err := Hash(ctx, filepath.Join(dir, e.Name()))
+	}
+	return HashFiles(ctx, paths)
+}
+
+// HashFiles hashes files in their order.
+func HashFiles(ctx context.Context, paths []string) ([]experts.File, error) {
+	var list []experts.File
+	for _, path := range paths {
+		f, err := Hash(ctx, path)
 		if err != nil {
 			return nil, err
 		}
