@@ -2,14 +2,8 @@ package lora
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/chat"
-	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora/internal/dataset"
@@ -54,35 +48,18 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOp
 
 // chatOf finds the chat template of a checkpoint: source, or what chat_template.jinja or tokenizer_config.json say; nil where there is none.
 func chatOf(ctx context.Context, dir, source string) (dataset.Render, error) {
-	root, err := os.OpenRoot(dir)
+	found, err := chat.Default(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	config, err := readSmall(root, "tokenizer_config.json")
-	if err != nil {
-		return nil, err
-	}
-	tokens := map[string]string{}
-	if config != nil {
-		var own string
-		if own, tokens, err = chat.FromConfig(config); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "tokenizer_config.json"), err)
-		}
-		source = or(source, own)
-	}
-	if source == "" {
-		text, err := readSmall(root, "chat_template.jinja")
-		if err != nil || text == nil {
-			return nil, err
-		}
-		source = string(text)
+	if source = or(source, found.Template); source == "" {
+		return nil, nil
 	}
 	var t *chat.Template // read when the first conversation comes: texts need none
 	return func(messages []dataset.Message) (string, [][2]int, error) {
 		if t == nil {
 			var err error
-			if t, err = chat.Parse(source, tokens, nil); err != nil {
+			if t, err = chat.Parse(source, found.Tokens, nil); err != nil {
 				return "", nil, err
 			}
 		}
@@ -92,26 +69,6 @@ func chatOf(ctx context.Context, dir, source string) (dataset.Render, error) {
 		}
 		return t.Answers(ctx, list)
 	}, nil
-}
-
-// maxSide bounds the files beside a tokenizer.
-const maxSide = 16 << 20
-
-// readSmall reads a file of a folder; nil without an error where there is none.
-func readSmall(root *os.Root, name string) ([]byte, error) {
-	f, err := regular.In(root, name)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSide+1))
-	if err == nil && len(text) > maxSide {
-		err = fmt.Errorf("%s: larger than %d bytes", name, maxSide)
-	}
-	return text, err
 }
 
 // StepBatch gives the batch of a file of token ids [steps, batch, t], whose batches are steps as they are; 0 for other data.

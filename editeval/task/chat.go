@@ -29,6 +29,11 @@ func ReadChat(dir, name string) (*Chat, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, other := range []string{"unk_token", "eos_token"} { // what the harness pads with where a tokenizer has nothing for it
+		if text, ok := s.Tokens[other]; ok && s.Tokens["pad_token"] == "" {
+			s.Tokens["pad_token"] = text
+		}
+	}
 	return &Chat{Template: s.Template, Tokens: s.Tokens, Multiturn: true}, nil
 }
 

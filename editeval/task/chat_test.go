@@ -109,6 +109,22 @@ func TestReadChat(t *testing.T) {
 	}
 }
 
+// TestPadToken: a template that writes the padding token gets the one that lm-evaluation-harness gives a tokenizer without.
+func TestPadToken(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"chat_template": "x", "eos_token": "<e>"}`:                                         "<e>",
+		`{"chat_template": "x", "eos_token": "<e>", "unk_token": "<u>"}`:                     "<u>",
+		`{"chat_template": "x", "eos_token": "<e>", "unk_token": "<u>", "pad_token": "<p>"}`: "<p>",
+		`{"chat_template": "x", "eos_token": "<e>", "pad_token": null, "unk_token": null}`:   "<e>",
+		`{"chat_template": "x", "bos_token": "<b>"}`:                                         "",
+	} {
+		got, err := ReadChat(write(t, map[string]string{"tokenizer_config.json": config}), "")
+		if err != nil || got.Tokens["pad_token"] != want {
+			t.Errorf("%s: %q %v", config, got.Tokens["pad_token"], err)
+		}
+	}
+}
+
 // TestChatWithoutSystem: a template that refuses the system's message gets the conversation without it.
 func TestChatWithoutSystem(t *testing.T) {
 	dir := write(t, map[string]string{"small.yaml": small(), "small.jsonl": smallData})

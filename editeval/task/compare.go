@@ -29,6 +29,8 @@ type Comparison struct {
 	// OnlyA and OnlyB are tasks that one of the runs lacks.
 	OnlyA []string `json:"only_a,omitempty"`
 	OnlyB []string `json:"only_b,omitempty"`
+	// Remarks say where the runs asked for the same documents in different ways.
+	Remarks []string `json:"remarks,omitempty"`
 }
 
 // Pair compares a metric of a task between two runs, on the documents that both have.
@@ -43,7 +45,7 @@ type Pair struct {
 
 // CompareOptions of [Compare].
 type CompareOptions struct {
-	Draws int    // resamples; 0: 10000
+	Draws int    // resamples, at most 10,000,000; 0: 10000
 	Seed  uint64 // of the resamples
 }
 
@@ -51,6 +53,9 @@ type CompareOptions struct {
 // right or wrong, a paired bootstrap for all else and for the intervals. Documents are paired by their place in the data, and must
 // be the same.
 func Compare(a, b string, o CompareOptions) (*Comparison, error) {
+	if o.Draws < 0 || o.Draws > maxDraws {
+		return nil, fmt.Errorf("%w: %d resamples: want 1 to %d, or 0 for 10000", ErrOptions, o.Draws, maxDraws)
+	}
 	if o.Draws == 0 {
 		o.Draws = 10_000
 	}
@@ -73,7 +78,13 @@ func Compare(a, b string, o CompareOptions) (*Comparison, error) {
 			return nil, err
 		}
 		c.Rows = append(c.Rows, rows...)
+		if x, y := runA.res.Shots[task], runB.res.Shots[task]; x != y {
+			c.Remarks = append(c.Remarks, fmt.Sprintf("%s: the prompts of A have %d examples, those of B %d", task, x, y))
+		} else if x > 0 && runA.res.Setup.Seed != runB.res.Setup.Seed {
+			c.Remarks = append(c.Remarks, fmt.Sprintf("%s: the examples were drawn with different seeds", task))
+		}
 	}
+	c.Remarks = append(c.Remarks, differences(runA, runB)...)
 	for _, task := range runB.tasks {
 		if !slices.Contains(runA.tasks, task) {
 			c.OnlyB = append(c.OnlyB, task)
@@ -97,8 +108,34 @@ type finished struct {
 			} `json:"metric_list"`
 		} `json:"configs"`
 		Better map[string]map[string]*bool `json:"higher_is_better"`
+		Shots  map[string]int              `json:"n-shot"`
+		System *string                     `json:"system_instruction"`
+		Chat   *string                     `json:"chat_template_sha"`
+		Turns  bool                        `json:"fewshot_as_multiturn"`
+		Length int                         `json:"max_length"`
+		Setup  struct {
+			Seed    uint64 `json:"fewshot_seed"`
+			Special *bool  `json:"special"`
+		} `json:"config"`
 	}
 }
+
+// differences lists what two runs did not have in common.
+func differences(a, b *finished) []string {
+	var out []string
+	add := func(same bool, what string) {
+		if !same {
+			out = append(out, what+" of A and B differ")
+		}
+	}
+	add(equal(a.res.System, b.res.System), "the instructions of the system")
+	add(equal(a.res.Chat, b.res.Chat) && a.res.Turns == b.res.Turns, "the chat templates, or how examples are written in them,")
+	add(a.res.Length == b.res.Length, "the greatest lengths of a sequence")
+	add(equal(a.res.Setup.Special, b.res.Setup.Special), "the special tokens before prompts")
+	return out
+}
+
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 const maxResults = 256 << 20
 

@@ -17,7 +17,7 @@ type Options struct {
 	Special   *bool   `json:"special"`         // special tokens of the tokenizer: false never adds them; nil: as the tokenizer does by itself
 	MaxLength int     `json:"max_length"`      // tokens of a sequence; 0: the model's positions, at most 2048 where it has none
 	BatchSize int     `json:"batch_size"`      // texts generated at a time, at most 16; 0: as many as fit in 2 GiB of keys and values. No figure depends on it
-	Bootstrap int     `json:"bootstrap_iters"` // resamples of standard errors without a formula; 0: 100000, negative: no standard errors
+	Bootstrap int     `json:"bootstrap_iters"` // resamples of standard errors without a formula; at most 10,000,000; 0: 100000, -1: no standard errors
 
 	System string `json:"-"` // stands before the description of every prompt
 	Chat   *Chat  `json:"-"` // writes prompts as conversations; nil: as plain text
@@ -50,9 +50,13 @@ func (o *Options) Validate() error {
 	check(o.Shots != nil && *o.Shots < 0, "%d examples", ptr(o.Shots))
 	check(o.Limit < 0, "limit %d: want 1 or more, or 0 for all", o.Limit)
 	check(o.MaxLength < 0 || o.MaxLength == 1, "max length %d: want 2 or more, or 0 for the model's", o.MaxLength)
+	check(o.Bootstrap < -1 || o.Bootstrap > maxDraws, "%d resamples: want 1 to %d, 0 for 100000, or -1 for no standard errors", o.Bootstrap, maxDraws)
 	check(o.BatchSize < 0, "batch size %d: want 1 or more, or 0 for automatic", o.BatchSize)
 	return errors.Join(faults...)
 }
+
+// maxDraws bounds resamples, of which each keeps a number in memory.
+const maxDraws = 10_000_000
 
 func ptr(n *int) int {
 	if n == nil {

@@ -123,19 +123,6 @@ func (t *Template) Answers(ctx context.Context, messages []Message) (text string
 	return text, answers, nil
 }
 
-// FromConfig finds the template and the special tokens in the text of a tokenizer_config.json. The template is "" where there is none.
-func FromConfig(config []byte) (template string, tokens map[string]string, err error) {
-	named, tokens, err := readConfig(config)
-	if err != nil {
-		return "", nil, err
-	}
-	template, ok := named["default"]
-	if len(named) > 0 && !ok {
-		return "", nil, fmt.Errorf("%w: chat_template has no default", ErrTemplate)
-	}
-	return template, tokens, nil
-}
-
 // readConfig reads templates by name, a single one as "default", and special tokens.
 func readConfig(config []byte) (named, tokens map[string]string, err error) {
 	var c map[string]json.RawMessage

@@ -31,37 +31,58 @@ type Source struct {
 // Read finds the chat template of a folder: chat_template.jinja, or what tokenizer_config.json says. name chooses one of several, which
 // stand in the configuration or in additional_chat_templates; "" is the default one. Where there is only one, name changes nothing.
 func Read(dir, name string) (Source, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return Source{}, err
-	}
-	defer root.Close()
-	s := Source{Tokens: map[string]string{}}
-	named := map[string]string{}
-	config, err := readFile(root, configFile)
-	if err == nil && config != nil {
-		if named, s.Tokens, err = readConfig(config); err != nil {
-			err = fmt.Errorf("%s: %w", path.Join(dir, configFile), err)
-		}
-	}
-	if err == nil {
-		err = readTemplates(root, named)
-	}
+	named, tokens, err := find(dir)
 	if err != nil {
 		return Source{}, err
 	}
 	if name == "" || len(named) == 1 {
-		name = "default"
+		name = standard
 	}
-	var ok bool
-	if s.Template, ok = named[name]; !ok {
+	template, ok := named[name]
+	if !ok {
 		have := "none"
 		if len(named) > 0 {
 			have = strings.Join(slices.Sorted(maps.Keys(named)), ", ")
 		}
 		return Source{}, fmt.Errorf("%w: %s has no template %q; there: %s", ErrTemplate, dir, name, have)
 	}
-	return s, nil
+	return Source{template, tokens}, nil
+}
+
+// Default is what Read finds without a name, with an empty template where the folder has none at all.
+func Default(dir string) (Source, error) {
+	named, tokens, err := find(dir)
+	if err != nil {
+		return Source{}, err
+	}
+	if template, ok := named[standard]; ok || len(named) == 0 {
+		return Source{template, tokens}, nil
+	}
+	return Read(dir, standard)
+}
+
+// standard is the name of the template that counts where none is named.
+const standard = "default"
+
+// find reads the templates of a folder by name, and its special tokens. A template in a file of its own counts more than one of the same
+// name in the configuration, as in the transformers library.
+func find(dir string) (named, tokens map[string]string, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	named, tokens = map[string]string{}, map[string]string{}
+	config, err := readFile(root, configFile)
+	if err == nil && config != nil {
+		if named, tokens, err = readConfig(config); err != nil {
+			err = fmt.Errorf("%s: %w", path.Join(dir, configFile), err)
+		}
+	}
+	if err == nil {
+		err = readTemplates(root, named)
+	}
+	return named, tokens, err
 }
 
 // readTemplates adds the templates that have files of their own.

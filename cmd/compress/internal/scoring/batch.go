@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -82,13 +83,32 @@ func readPlan(file string) (*Plan, error) {
 	}
 	p := &Plan{}
 	if err := yaml.UnmarshalWithOptions(text, p, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, strings.TrimSpace(yaml.FormatError(err, false, false)))
+		return nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, planFault(err))
 	}
 	if err := p.check(file); err != nil {
 		return nil, err
 	}
 	return p, p.settle()
 }
+
+// planFault is what the YAML package has to say, without the names of this program's own types.
+func planFault(err error) string {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) || wrong.Token == nil {
+		return strings.TrimSpace(yaml.FormatError(err, false, false))
+	}
+	want, ok := map[reflect.Kind]string{
+		reflect.Int: "a whole number", reflect.String: "a text", reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "keys and values",
+	}[wrong.DstType.Kind()]
+	if !ok {
+		want = "something else"
+	}
+	at := wrong.Token.Position
+	return fmt.Sprintf("line %d, column %d: %s: want %s", at.Line, at.Column, wrong.Token.Value, want)
+}
+
+// taken are names in the folder of a batch that are no models.
+var taken = []string{"comparison.json", "comparison.md", contractFile, "queue"}
 
 func (p *Plan) check(file string) error {
 	if len(p.Models) == 0 || len(p.Tasks) == 0 {
@@ -103,9 +123,15 @@ func (p *Plan) check(file string) error {
 		if !plainName.MatchString(m.Name) || seen[m.Name] {
 			return fmt.Errorf("%s: %w: the name %q of a model is no plain word, or is there twice (HINT: give a name)", file, ErrPlan, m.Name)
 		}
+		if slices.Contains(taken, m.Name) {
+			return fmt.Errorf("%s: %w: the name %q of a model is that of a file of the batch (HINT: give another name)", file, ErrPlan, m.Name)
+		}
 		seen[m.Name] = true
 	}
 	for _, t := range p.Tasks {
+		if strings.ContainsAny(t, "*?[") {
+			return fmt.Errorf("%s: %w: %q is a pattern, and an entry of tasks is one task, group, tag, file or folder (HINT: list them, or name their folder)", file, ErrPlan, t)
+		}
 		if name := taskName(t); !plainName.MatchString(name) || seen["/"+name] {
 			return fmt.Errorf("%s: %w: task %q is there twice, or has no plain name", file, ErrPlan, t)
 		}
@@ -135,7 +161,7 @@ func (p *Plan) settle() error {
 		p.Models[i].Path, p.Models[i].Adapter = absolute(p.Models[i].Path), absolute(p.Models[i].Adapter)
 	}
 	for i, t := range p.Tasks {
-		if _, err := os.Stat(t); err == nil || strings.ContainsAny(t, "/*?[") {
+		if _, err := os.Stat(t); err == nil || strings.Contains(t, "/") {
 			p.Tasks[i] = absolute(t)
 		}
 	}
@@ -214,6 +240,9 @@ func Batch(j *shell.Job, file string, o Options, who BatchOptions) (any, error) 
 		return nil, err
 	}
 	if err := checkpoint.Vacant(final, nil); err != nil {
+		if o.Resume && errors.Is(err, checkpoint.ErrExists) {
+			return nil, shell.Usagef("%s is a finished batch or something else, and is not replaced (HINT: choose another --out; with --cache a wider plan asks only what is new)", o.Out)
+		}
 		return nil, err
 	}
 	b := &batch{j: j, plan: plan, options: o, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
@@ -223,6 +252,9 @@ func Batch(j *shell.Job, file string, o Options, who BatchOptions) (any, error) 
 	}
 	defer lock.Close()
 	if !o.Resume {
+		if _, err := os.Stat(filepath.Join(b.dir, contractFile)); err == nil {
+			j.Note("%s: the unfinished runs of an interrupted batch are discarded; --resume would have continued it", o.Out)
+		}
 		if err := empty(b.dir); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package scoring
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,4 +98,19 @@ func unchanged(dst, src string) bool {
 	a, errA := os.Stat(dst)
 	b, errB := os.Stat(src)
 	return errA == nil && errB == nil && a.Size() == b.Size()
+}
+
+// answered tells whether a file of kept answers holds any, behind its first line.
+func answered(file string) bool {
+	f, err := regular.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	r := bufio.NewReader(f)
+	if _, err := r.ReadString('\n'); err != nil {
+		return false
+	}
+	_, err = r.ReadByte()
+	return err == nil
 }

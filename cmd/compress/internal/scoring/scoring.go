@@ -70,6 +70,9 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if out.dropped {
+		j.Note("%s: the answers of an interrupted run are discarded; --resume would have used them", o.Out)
+	}
 	r, err := runIn(j, out, path, suite, o)
 	if err != nil {
 		return nil, errors.Join(err, out.abandon())
@@ -86,6 +89,9 @@ func (o *Options) suite() (*task.Suite, error) {
 	suite, err := task.Load(o.Tasks, o.Data...)
 	if err != nil {
 		return nil, err
+	}
+	if o.Shots < -1 {
+		return nil, shell.Usagef("--num-fewshot %d: want 0 or more, or -1 for as many as the task says", o.Shots)
 	}
 	if o.Shots >= 0 {
 		o.Task.Shots = &o.Shots
@@ -142,6 +148,9 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 	if err := o.widens(suite); err != nil {
 		return nil, err
 	}
+	if p := s.m.Config().MaxPositions; p > 0 && o.Task.MaxLength > p {
+		j.Note("--max-length %d: the model was made for sequences of %d tokens", o.Task.MaxLength, p)
+	}
 	o.Task.Router = experts.Router()
 	bars := j.Bars()
 	defer bars.End()
@@ -153,6 +162,7 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 type output struct {
 	*checkpoint.Staged
 	answers string // file
+	dropped bool   // answers of an interrupted run were there
 	kept    string // answers of a finished run, which answers began as; "" for none
 	file    *os.File
 	w       *bufio.Writer
@@ -174,6 +184,7 @@ func open(o *Options) (*output, error) {
 	}
 	out := &output{Staged: s, answers: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".answers")}
 	if !o.Resume {
+		out.dropped = answered(out.answers)
 		err = os.Remove(out.answers)
 	} else if _, missing := os.Stat(out.answers); missing != nil {
 		out.kept = filepath.Join(final, answersFile)
@@ -391,6 +402,9 @@ func Compare(j *shell.Job, a, b string, draws int) (any, error) {
 		return nil, shell.Usagef("--draws %d: want 1 or more", draws)
 	}
 	c, err := task.Compare(a, b, task.CompareOptions{Draws: draws, Seed: j.Seed})
+	if errors.Is(err, task.ErrOptions) {
+		return nil, shell.Usagef("--draws: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}

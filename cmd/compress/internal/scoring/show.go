@@ -142,6 +142,9 @@ func showComparison(j *shell.Job, c *task.Comparison) {
 	}
 	t.Note = fmt.Sprintf("A: %s, B: %s; low and high: 95 %% interval of B-A over documents; only: documents where one run is better", c.A, c.B)
 	j.Table(t)
+	for _, r := range c.Remarks {
+		j.Note("%s", r)
+	}
 	for _, r := range c.Rows {
 		if r.Unpaired > 0 {
 			j.Note("%s: %d documents are in one run only and left out", r.Task, r.Unpaired)
