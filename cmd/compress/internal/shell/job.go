@@ -64,7 +64,7 @@ func (j *Job) Device() (kernels.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := device.Open(j.device, device.Options{Threads: threads, Work: weights(j.Inputs)})
+	dev, err := device.Open(j.device, device.Options{Threads: threads, Work: weights(j.Inputs), Note: func(line string) { j.Remark("%s", line) }})
 	j.dev = dev
 	return dev, err
 }
