@@ -3,10 +3,13 @@
 package cuda_test
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -33,12 +36,80 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// standIn is the driver's stand-in, built once.
+// options are the compiler's for the host build.
+var options = []string{"-std=c++17", "-O1", "-ftree-vectorize", "-fPIC", "-w"}
+
+// standIn is the driver's stand-in: built once, and kept in the user's cache folder under the hash of what it is made of.
 var standIn = sync.OnceValues(func() (string, error) {
 	compiler, err := exec.LookPath("c++")
 	if err != nil {
 		return "", nil
 	}
+	kept, err := place(compiler)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(kept); err == nil {
+		return kept, nil
+	}
+	built, err := build(compiler)
+	if err != nil {
+		return "", err
+	}
+	if kept == "" {
+		return built, nil
+	}
+	return built, keep(built, kept)
+})
+
+// place is where the library is kept, by the hash of the sources, the options and the compiler's version; "" if there is no cache folder.
+func place(compiler string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(sources, "*"))
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	version, err := exec.Command(compiler, "--version").Output()
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(h, "%s %q %q", runtime.GOARCH, version, options)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d %s", filepath.Base(file), len(text), text)
+	}
+	folder, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil
+	}
+	return filepath.Join(folder, "compress-kernels", fmt.Sprintf("%x.so", h.Sum(nil))), nil
+}
+
+// keep copies a library to the cache under its final name at once. A cache that cannot be written is no failure.
+func keep(built, kept string) error {
+	text, err := os.ReadFile(built)
+	if err != nil {
+		return err
+	}
+	if os.MkdirAll(filepath.Dir(kept), 0o700) != nil {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(kept), "new")
+	if err != nil {
+		return nil
+	}
+	_, err = f.Write(text)
+	if errors.Join(err, f.Close()) != nil || os.Rename(f.Name(), kept) != nil {
+		os.Remove(f.Name())
+	}
+	return nil
+}
+
+// build compiles the library.
+func build(compiler string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(sources, "*.c[uc]"))
 	if err != nil {
 		return "", err
@@ -49,18 +120,16 @@ var standIn = sync.OnceValues(func() (string, error) {
 		object := filepath.Join(scratch, filepath.Base(file)+".o")
 		objects = append(objects, object)
 		running.Go(func() {
-			errs[i] = run(compiler, "-std=c++17", "-O1", "-ftree-vectorize", "-fPIC", "-w", "-c", "-x", "c++", file, "-o", object)
+			errs[i] = run(compiler, append(options[:len(options):len(options)], "-c", "-x", "c++", file, "-o", object)...)
 		})
 	}
 	running.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return "", err
-		}
+	if err := errors.Join(errs...); err != nil {
+		return "", err
 	}
 	lib := filepath.Join(scratch, "libcuda.so.1")
 	return lib, run(compiler, append([]string{"-shared", "-o", lib}, append(objects, "-ldl", "-lpthread")...)...)
-})
+}
 
 func run(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
