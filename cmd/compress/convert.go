@@ -44,7 +44,7 @@ func convert(j *shell.Job, path string, o convertFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, ok := map[string]safetensors.DType{"keep": 0, "f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16}[o.dtype]
+	to, ok := map[string]safetensors.DType{"keep": 0, "f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16, "float32": safetensors.F32, "bfloat16": safetensors.BF16, "float16": safetensors.F16}[o.dtype]
 	if !ok {
 		return nil, shell.Usagef("--dtype %q; known: keep, f32, bf16, f16", o.dtype)
 	}

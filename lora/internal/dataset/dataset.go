@@ -55,6 +55,7 @@ type Counts struct {
 	Blank   int `json:"blank"` // lines without a record
 	Cut     int `json:"cut"`   // answers and conversations that lost their ends
 	Split   int `json:"split"` // texts that became several sequences
+	Empty   int `json:"empty"` // completions without a token, which teach to stop at once
 }
 
 // sample is one sequence.
@@ -241,6 +242,9 @@ func (r *reader) addAnswer(prompt, completion string) error {
 	answer, err := r.tok.Encode(completion, tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		return err
+	}
+	if len(answer) == 0 {
+		r.counts.Empty++
 	}
 	answer = r.end(answer, false)
 	labels := make([]int32, len(ids), len(ids)+len(answer))

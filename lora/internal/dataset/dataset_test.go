@@ -139,3 +139,11 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// TestEmptyCompletions: completions without a token are counted.
+func TestEmptyCompletions(t *testing.T) {
+	text := `{"prompt": "a", "completion": ""}` + "\n" + `{"prompt": "a", "completion": "b"}` + "\n"
+	if _, c, err := read(t, load(t), "x.jsonl", text, Options{}); err != nil || c.Empty != 1 || c.Records != 2 {
+		t.Errorf("%+v %v", c, err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -95,6 +96,22 @@ func checkNothing(t *testing.T, init string, got *adapter.Adapter) {
 			}
 			if math.Abs(l.Scale*sum) > 1e-6 {
 				t.Fatalf("%s: change of (%d, %d) is %g", init, i, j, l.Scale*sum)
+			}
+		}
+	}
+}
+
+// TestVacantFile: a file, or a link to one, at the place of an adapter is told from a folder.
+func TestVacantFile(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link} {
+		for _, overwrite := range []bool{false, true} {
+			if err := Vacant(path, overwrite); !errors.Is(err, folder.ErrExists) {
+				t.Errorf("%s: %v", path, err)
 			}
 		}
 	}

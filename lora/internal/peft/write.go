@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -239,6 +240,8 @@ func Vacant(dir string, overwrite bool) error {
 		return fmt.Errorf("%s: %w: a link to nothing (HINT: choose another place)", dir, folder.ErrExists)
 	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: %w: a file, or a link to one (HINT: choose another place)", dir, folder.ErrExists)
 	case err != nil:
 		return err
 	case !overwrite:

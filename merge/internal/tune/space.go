@@ -91,21 +91,21 @@ func (p *parser) marker(n *strict.Node, path string) {
 	}
 	v := Variable{Name: path}
 	o := p.r.Object(n, "an open number")
-	p.bounds(o.Need("search"), &v)
+	sound := p.bounds(o.Need("search"), &v)
 	if x := o.Get("scale"); x != nil {
 		v.Log = p.r.Choice(x, "scale", "linear", "log") == "log"
 	}
 	v.Start = (v.Low + v.High) / 2
 	if v.Log {
-		if v.Low <= 0 {
+		if sound && v.Low <= 0 {
 			p.r.Add(n.Place, strict.ErrValue, "a logarithmic scale needs bounds above 0, not %v", v.Low)
 			v.Log = false
-		} else {
+		} else if sound {
 			v.Start = math.Sqrt(v.Low * v.High)
 		}
 	}
 	if x := o.Get("start"); x != nil {
-		if v.Start = p.r.Number(x, "start"); v.Start < v.Low || v.Start > v.High {
+		if v.Start = p.r.Number(x, "start"); sound && (v.Start < v.Low || v.Start > v.High) {
 			p.r.Add(x.Place, strict.ErrValue, "start %v lies outside of [%v, %v]", v.Start, v.Low, v.High)
 		}
 	}
@@ -117,22 +117,30 @@ func (p *parser) marker(n *strict.Node, path string) {
 	p.space.holes[n] = p.variable(n, v, named)
 }
 
-// bounds reads [low, high].
-func (p *parser) bounds(n *strict.Node, v *Variable) {
+// bounds reads [low, high], and tells whether they can be used.
+func (p *parser) bounds(n *strict.Node, v *Variable) (sound bool) {
 	if n == nil {
-		return
+		return false
 	}
 	list := p.r.List(n, "search")
 	if n.Kind == strict.List && len(list) != 2 {
 		p.r.Add(n.Place, strict.ErrValue, "search must be [low, high], not %d numbers", len(list))
-		return
+		return false
 	}
-	if len(list) == 2 {
-		v.Low, v.High = p.r.Number(list[0], "the lower bound"), p.r.Number(list[1], "the upper bound")
-		if !(v.Low < v.High) {
-			p.r.Add(n.Place, strict.ErrValue, "search [%v, %v] leaves nothing to find; the lower bound comes first", v.Low, v.High)
-		}
+	if len(list) != 2 {
+		return false
 	}
+	v.Low, v.High = p.r.Number(list[0], "the lower bound"), p.r.Number(list[1], "the upper bound")
+	_, low := list[0].Number()
+	_, high := list[1].Number()
+	switch {
+	case !low || !high:
+		return false
+	case !(v.Low < v.High):
+		p.r.Add(n.Place, strict.ErrValue, "search [%v, %v] leaves nothing to find; the lower bound comes first", v.Low, v.High)
+		return false
+	}
+	return true
 }
 
 // variable gives the number of a variable: a new one, or that of the same name, which must have the same range.

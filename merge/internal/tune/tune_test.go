@@ -287,3 +287,14 @@ func TestOptions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOneFault: bounds that are no numbers are one fault, not others that follow from it.
+func TestOneFault(t *testing.T) {
+	for _, text := range []string{"{search: [0, .inf]}", "{search: [.nan, 1], scale: log}", "{search: [.inf, 1], start: 3}", "{search: [2, 1], start: 3}", "{search: [1]}"} {
+		_, err := Parse("r.yaml", []byte("a: {search: [0, 1]}\nb: "+text+"\n"))
+		var p *strict.Problems
+		if !errors.As(err, &p) || len(p.List) != 1 {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

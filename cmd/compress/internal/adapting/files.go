@@ -15,8 +15,11 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// dtypes are the values of --dtype.
-var dtypes = map[string]safetensors.DType{"f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16}
+// dtypes are the values of --dtype, those of merge too.
+var dtypes = map[string]safetensors.DType{
+	"f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16,
+	"float32": safetensors.F32, "bfloat16": safetensors.BF16, "float16": safetensors.F16,
+}
 
 func dtype(name string) (safetensors.DType, error) {
 	t, ok := dtypes[name]
@@ -91,13 +94,17 @@ func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
 	}
 	notes(j, r.Notes)
 	t := &report.Table{Columns: report.Columns("tensor", "moved %|%.2f", "largest", "relative")}
+	still := 0 // no stored value has changed: a head that has only become its own tensor, or a change that rounds to nothing
 	for _, x := range r.Tensors {
+		if x.Moved == 0 {
+			still++
+		}
 		t.Add(x.Name, 100*float64(x.Moved)/float64(max(x.Elements, 1)), x.MaxAbs, x.Relative)
 	}
 	if len(r.Tensors) > 0 {
 		j.Table(t)
 	}
-	j.Printf("%d tensors changed, %d as in %s; in %s\n", r.Edited, r.Copied, model, r.Out)
+	j.Printf("%d tensors changed, %d as in %s; in %s\n", r.Edited-still, r.Copied+still, model, r.Out)
 	if r.Untied {
 		j.Printf("the head is no longer the token table: the adapter changes one of them\n")
 	}
@@ -266,7 +273,9 @@ func Inspect(j *shell.Job, dir, model string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	notes(j, r.Notes)
+	for _, n := range r.Notes {
+		j.Note("%s: %s", dir, n)
+	}
 	j.Printf("%s adapter of %q: %s parameters, %s, rank %d on %d modules\n", r.Kind, r.Base, shell.Thousands(r.Trained), shell.Size(r.Bytes), r.Rank, len(r.Modules))
 	t := &report.Table{Columns: report.Columns("type", "modules", "ranks", "change")}
 	for _, x := range r.Types {

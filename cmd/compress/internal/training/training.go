@@ -187,6 +187,13 @@ func (r *run) read() error {
 		if r.o.Init, err = lora.Open(r.o.Start, r.model); err != nil {
 			return err
 		}
+		remark, err := r.o.Init.OtherBase(r.Ctx, r.model)
+		if err != nil {
+			return err
+		}
+		if remark != "" {
+			r.Note("%s: %s", r.o.Start, remark)
+		}
 	}
 	return shell.Usage(r.o.Options.Validate())
 }
@@ -283,6 +290,9 @@ func (r *run) watch() {
 		}
 		if r.count.Cut > 0 {
 			r.Note("%d of %d records are longer than --seqlen %d: their ends were cut off", r.count.Cut, r.count.Records, r.o.SeqLen)
+		}
+		if r.count.Empty > 0 {
+			r.Note("%d of %d records have an empty completion: they teach to stop at once", r.count.Empty, r.count.Records)
 		}
 		if most := r.model.Config().MaxPositions; most > 0 && r.o.SeqLen > most {
 			r.Note("--seqlen %d: the model has %d positions, so sequences have at most that many tokens", r.o.SeqLen, most)
