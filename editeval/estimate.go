@@ -82,7 +82,7 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 	defer e.Close()
 	few := s.Records[:min(probeEdits, len(s.Records))]
 	start = time.Now()
-	if _, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates}, few); err != nil {
+	if _, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}, few); err != nil {
 		return err
 	}
 	r.Judge = time.Since(start).Seconds() / float64(len(few))
@@ -111,7 +111,7 @@ func (s *Study) total(sub *Subject, r *Estimate) error {
 	r.Checks = 1
 	for k, ed := range s.Plan.Editors {
 		hp := sub.hp[k]
-		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates}
+		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}
 		tokens := 0
 		few := s.Records[:min(probeEdits, len(s.Records))]
 		for i := range few {

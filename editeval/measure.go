@@ -169,7 +169,7 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 	for i, k := range used {
 		records[i] = s.Records[k]
 	}
-	j, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[0].Templates}, records)
+	j, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[0].Templates, Positions: sub.Model.Config().MaxPositions}, records)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,10 @@ type Plan struct {
 	File    string   `json:"file,omitempty"` // the plan itself; empty if it is none
 	Models  []Model  `json:"models"`         // for programs that load models; [Run] is given one
 	Editors []Editor `json:"editors"`
-	Edits   []string `json:"edits"`  // files of records
-	Counts  []int    `json:"counts"` // of edits after which everything is measured, upwards; empty: 1, 10, 50, 100, 500, 1000
-	Seeds   []uint64 `json:"seeds"`  // of the order of the edits: 0 is the order of the files; empty: 0
+	Edits   []string `json:"edits"`                  // files of records
+	Skip    bool     `json:"skip_invalid,omitempty"` // records with faults are left out, which a remark tells
+	Counts  []int    `json:"counts"`                 // of edits after which everything is measured, upwards; empty: 1, 10, 50, 100, 500, 1000
+	Seeds   []uint64 `json:"seeds"`                  // of the order of the edits: 0 is the order of the files; empty: 0
 
 	Tasks []Task   `json:"tasks,omitempty"`
 	Data  []string `json:"data,omitempty"` // folders of tasks' data
@@ -179,6 +180,9 @@ func (r planReader) plan(n *strict.Node) Plan {
 	r.each(o.Get("models"), "models", func(n *strict.Node) { p.Models = append(p.Models, r.model(n)) })
 	r.each(o.Need("editors"), "editors", func(n *strict.Node) { p.Editors = append(p.Editors, r.editor(n)) })
 	p.Edits = r.texts(o.Need("edits"), "edits")
+	if n := o.Get("skip_invalid"); n != nil {
+		p.Skip = r.Bool(n, "skip_invalid")
+	}
 	r.each(o.Get("counts"), "counts", func(n *strict.Node) {
 		c := r.Int(n, "a count", 1, maxCount)
 		if k := len(p.Counts); k > 0 && p.Counts[k-1] >= c {
@@ -331,6 +335,8 @@ func (r planReader) namedEditor(n, method *strict.Node, e Editor) Editor {
 		r.Add(method.Place, strict.ErrValue, "unknown method %q%s", e.Method, strict.Suggest(e.Method, edit.Methods()))
 	case (e.Batch > 1 || e.Batch == whole) && !edit.Batches(e.Method):
 		r.Add(n.Place, strict.ErrValue, "%s writes one fact at a time: no batch", e.Method)
+	case e.Name == "none":
+		r.Add(n.Place, strict.ErrValue, "an editor called none: so tables call the unedited model")
 	}
 	r.name(n, e.Name)
 	return e
@@ -426,23 +432,31 @@ func (r planReader) check(n *strict.Node, p *Plan) {
 		return
 	}
 	seen := map[string]bool{}
-	once := func(kind, name string) {
+	place := func(kind string, i int) strict.Place {
+		for _, e := range n.Entries {
+			if e.Key == kind+"s" && e.Value.Kind == strict.List && i < len(e.Value.Items) {
+				return e.Value.Items[i].Place
+			}
+		}
+		return n.Place
+	}
+	once := func(kind, name string, i int) {
 		if key := kind + "\x00" + strings.ToLower(name); name == "" || seen[key] {
 			if name != "" {
-				r.Add(n.Place, strict.ErrValue, "two %ss are called %s (HINT: give a name)", kind, name)
+				r.Add(place(kind, i), strict.ErrValue, "two %ss are called %s (HINT: give a name)", kind, name)
 			}
 		} else {
 			seen[key] = true
 		}
 	}
-	for _, m := range p.Models {
-		once("model", m.Name)
+	for i, m := range p.Models {
+		once("model", m.Name, i)
 	}
-	for _, e := range p.Editors {
-		once("editor", e.Name)
+	for i, e := range p.Editors {
+		once("editor", e.Name, i)
 	}
-	for _, t := range p.Texts {
-		once("text", t.Name)
+	for i, t := range p.Texts {
+		once("text", t.Name, i)
 	}
 }
 

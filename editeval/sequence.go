@@ -172,7 +172,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 		q.state.Restarts++
 	}
 	q.order = order(len(s.Records), u.Seed)[:s.Counts[len(s.Counts)-1]]
-	q.x = &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates}
+	q.x = &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}
 	for _, i := range q.order {
 		enc, err := q.x.Record(&s.Records[i])
 		if err != nil {

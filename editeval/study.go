@@ -65,6 +65,11 @@ func Open(p Plan, dir string) (*Study, error) {
 	if err := s.records(); err != nil {
 		return nil, err
 	}
+	if f := p.Stats.File; f != "" {
+		if _, err := os.Stat(p.find(f)); err != nil {
+			return nil, fmt.Errorf("stats: %w", err)
+		}
+	}
 	folder := filepath.Join(dir, StateFolder, "tasks")
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, err
@@ -98,9 +103,12 @@ func (p *Plan) Path(path string) string { return p.find(path) }
 func (s *Study) records() error {
 	h := sha256.New()
 	for _, path := range s.Plan.Edits {
-		set, err := edit.Read(s.Plan.find(path))
+		set, err := edit.ReadSome(s.Plan.find(path), edit.ReadOptions{Skip: s.Plan.Skip})
 		if err != nil {
 			return err
+		}
+		if n := len(set.Skipped); n > 0 {
+			s.remark("%s: %s skipped, the first: %s", path, label(n, "faulty record"), set.Skipped[0].What)
 		}
 		for _, m := range set.Remarks {
 			s.remark("%s: record %d: %s", path, m.Index, m.What)

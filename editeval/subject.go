@@ -72,7 +72,9 @@ func (s *Study) fit(sub *Subject) (blocks []int, err error) {
 			hp.Source += ", the plan"
 		}
 		if err == nil {
-			err = hp.Validate(sub.Model.Blocks())
+			if _, err = edit.New(sub.Model, edit.Options{Method: ed.Method, HParams: &hp}); errors.Is(err, edit.ErrStatistics) {
+				err = nil // they are collected only when everything else fits
+			}
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s, editor %s: %w", sub.Name, ed.Name, err))
@@ -96,7 +98,7 @@ func (s *Study) encodable(sub *Subject) error {
 		if k > 0 && slices.EqualFunc(sub.hp[k].Templates, sub.hp[k-1].Templates, slices.Equal) {
 			continue
 		}
-		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[k].Templates}
+		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[k].Templates, Positions: sub.Model.Config().MaxPositions}
 		for i := range s.Records {
 			if _, err := x.Record(&s.Records[i]); err != nil && len(errs) < 8 {
 				errs = append(errs, fmt.Errorf("record %d: %w", i, err))

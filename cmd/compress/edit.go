@@ -25,6 +25,7 @@ func editCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Method, "method", "rome", "ft, ft-l, ft-m, lora, rome, r-rome, memit, pmet, emmet, alphaedit, grace or ike")
 	f.StringVar(&o.Out, "out", "", "folder to write")
 	f.IntVar(&o.Count, "count", 0, "first edits of the file; 0 is all")
+	f.BoolVar(&o.SkipInvalid, "skip-invalid", false, "leave out records with faults, and count the next in their place")
 	f.IntVar(&o.Batch, "batch", 0, "edits written at once; 0 is all for methods that can, 1 for the others")
 	f.StringVar(&o.HParams, "hparams", "", "YAML file of hyper-parameters that replace the defaults")
 	f.StringVar(&o.Stats, "stats", "", "text or JSONL to collect the covariance of keys from")

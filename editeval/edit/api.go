@@ -41,10 +41,16 @@ type Remark = records.Remark
 
 // Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src, alt) or EasyEdit's (prompt,
 // target_new). All faults of all records are returned at once, each named by the record's index and the field's path.
-func Read(path string) (*Set, error) { return records.Read(path) }
+func Read(path string) (*Set, error) { return records.Read(path, ReadOptions{}) }
+
+// ReadOptions say which records of a file are wanted.
+type ReadOptions = records.Options
+
+// ReadSome is [Read] of some records only. Those that are skipped are named by [Set].
+func ReadSome(path string, o ReadOptions) (*Set, error) { return records.Read(path, o) }
 
 // Parse reads the text of a file of edits; see [Read].
-func Parse(data []byte) (*Set, error) { return records.Parse(data) }
+func Parse(data []byte) (*Set, error) { return records.Parse(data, ReadOptions{}) }
 
 // Encoded is a request as token ids.
 type Encoded = search.Request

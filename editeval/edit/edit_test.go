@@ -300,6 +300,30 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// TestPositions: what is longer than the model takes is refused by name, prompts with prefixes too, and blanks are no answer.
+func TestPositions(t *testing.T) {
+	b := newBench(t, 1)
+	r := b.records[0]
+	x := *b.x
+	x.Positions = 400
+	if _, err := x.Record(&r); err != nil {
+		t.Error(err)
+	}
+	long := r
+	long.New = strings.Repeat(r.New+" ", 400)
+	if _, err := x.Record(&long); !errors.Is(err, ErrTokens) || !strings.Contains(err.Error(), "the model takes 400") || !strings.Contains(err.Error(), "record "+r.ID) {
+		t.Errorf("a long answer: %v", err)
+	}
+	if x.Positions = len(b.encoded[0].Bare()) + len(b.encoded[0].Target); x.Positions > 0 {
+		if _, err := x.Record(&r); !errors.Is(err, ErrTokens) || !strings.Contains(err.Error(), "with a prefix") {
+			t.Errorf("prefixes: %v", err)
+		}
+	}
+	if _, err := Parse([]byte(`[{"prompt": "Rome is in", "subject": "Rome", "target_new": "  "}]`)); !errors.Is(err, ErrRecord) {
+		t.Errorf("an answer of blanks: %v", err)
+	}
+}
+
 // TestWorse: fine-tuning that moves a matrix absurdly far, or whose loss rises, is an edit that was not made, though every number is finite.
 func TestWorse(t *testing.T) {
 	b := newBench(t, 1)

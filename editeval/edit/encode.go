@@ -13,6 +13,15 @@ type Encoder struct {
 	Tokenizer *tokenizer.Tokenizer
 	NoSpecial bool // leave out the tokens that the tokenizer adds by itself, such as a start token
 	Templates [][]string
+	Positions int // of the model: a prompt with its answer must not be longer; 0: no bound
+}
+
+// fits refuses texts that are too long for the model.
+func (x *Encoder) fits(text string, tokens int) error {
+	if x.Positions > 0 && tokens > x.Positions {
+		return fmt.Errorf("%w: %.60q has %d, the model takes %d", ErrTokens, text, tokens, x.Positions)
+	}
+	return nil
 }
 
 func (x *Encoder) encode(text string) ([]int32, error) {
@@ -24,6 +33,9 @@ func (x *Encoder) Prompt(text string) ([]int32, error) {
 	ids, err := x.encode(strings.TrimRight(text, " "))
 	if err == nil && len(ids) == 0 {
 		err = fmt.Errorf("%w: %.60q has none", ErrTokens, text)
+	}
+	if err == nil {
+		err = x.fits(text, len(ids))
 	}
 	return ids, err
 }
@@ -42,7 +54,7 @@ func (x *Encoder) Answer(prompt, answer string) ([]int32, error) {
 	if len(all) <= len(head) || !slices.Equal(all[:len(head)], head) {
 		return nil, fmt.Errorf("%w: %.60q begins with other tokens once %.60q follows", ErrTokens, prompt, answer)
 	}
-	return all[len(head):], nil
+	return all[len(head):], x.fits(prompt, len(all))
 }
 
 // last is the tokens of a text and the position of the last one that touches the subject, which ends at byte end.
@@ -84,6 +96,9 @@ func (x *Encoder) Record(r *Record) (Encoded, error) {
 			ids, k, err := x.last(head+full+tail, start, start+len(r.Subject))
 			if err != nil {
 				return e, fmt.Errorf("record %s: %w", r.ID, err)
+			}
+			if err := x.fits(t, len(ids)+len(e.Target)); err != nil {
+				return e, fmt.Errorf("record %s: with a prefix: %w", r.ID, err)
 			}
 			e.Prompts, e.Lookup = append(e.Prompts, ids), append(e.Lookup, k)
 		}

@@ -33,6 +33,7 @@ type Options struct {
 	Cache       string
 	Texts       int
 	Overwrite   bool
+	SkipInvalid bool // records with faults are left out
 	Resume      bool
 	KeepZeros   bool
 	Adapter     string
@@ -97,7 +98,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	r := &run{Job: j, o: o, r: &Result{Method: o.Method, Edits: o.Edits, Out: o.Out}}
 	var err error
-	if r.set, err = edit.Read(o.Edits); err != nil {
+	if r.set, err = edit.ReadSome(o.Edits, edit.ReadOptions{Count: o.Count, Skip: o.SkipInvalid}); err != nil {
 		return nil, err
 	}
 	if r.m, err = j.Load(path, lm.Options{}); err != nil {
@@ -118,7 +119,11 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	defer r.e.Close()
 	if err := r.work(); err != nil {
-		if r.log != nil {
+		switch {
+		case r.log == nil:
+		case len(r.r.Steps)+len(r.r.Failed) == 0: // there is nothing to go on with
+			_ = r.log.Remove()
+		default:
 			_ = r.log.Close() // it may be removed already
 		}
 		return nil, err
@@ -160,13 +165,16 @@ func (r *run) prepare(path string) error {
 	if err := r.hyper(); err != nil {
 		return err
 	}
-	r.x = &edit.Encoder{Tokenizer: tok, Templates: r.hp.Templates}
+	r.x = &edit.Encoder{Tokenizer: tok, Templates: r.hp.Templates, Positions: r.m.Config().MaxPositions}
 	r.records = r.set.Records
 	if n := r.o.Count; n > 0 {
 		if n > len(r.records) {
 			return shell.Usagef("--count %d: %s has %d edits", n, r.o.Edits, len(r.records))
 		}
 		r.records = r.records[:n]
+	}
+	if r.r.Skipped = r.set.Skipped; len(r.r.Skipped) > 0 {
+		r.Note("%s: %d records skipped, the first: %s", r.o.Edits, len(r.r.Skipped), r.r.Skipped[0].What)
 	}
 	for _, m := range r.set.Remarks {
 		if m.Index < len(r.records) {
@@ -202,6 +210,10 @@ func (r *run) hyper() error {
 	}
 	if err := r.hp.Validate(r.m.Blocks()); err != nil {
 		return shell.Usage(errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+	// What does not fit the model is told before a covariance is collected.
+	if _, err := edit.New(r.m, edit.Options{Method: r.o.Method, HParams: &r.hp}); errors.Is(err, edit.ErrOptions) {
+		return shell.Usage(err)
 	}
 	r.r.HParams = r.hp
 	return nil

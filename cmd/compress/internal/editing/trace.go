@@ -38,6 +38,9 @@ func Trace(j *shell.Job, path string, o TraceOptions) (any, error) {
 	if at < 0 {
 		return nil, shell.Usagef("--subject %q is not in --prompt %q", o.Subject, o.Prompt)
 	}
+	if o.Trace.Samples < 1 || o.Trace.Samples > 10_000 || o.Trace.Window < 0 || !(o.Trace.Noise > 0) || o.Trace.Noise > 1e6 {
+		return nil, shell.Usagef("--samples %d, --window %d, --noise %g: want 1 to 10000, 0 or more, and above 0 to 1e6", o.Trace.Samples, o.Trace.Window, o.Trace.Noise)
+	}
 	if o.HTML != "" {
 		if err := (shell.Place{Flag: "html", Path: o.HTML, What: "a page", Own: isPage, Inputs: j.Inputs}).Check(); err != nil {
 			return nil, err
@@ -51,6 +54,9 @@ func Trace(j *shell.Job, path string, o TraceOptions) (any, error) {
 		return nil, err
 	}
 	defer m.Close()
+	if o.Trace.Window > m.Blocks() {
+		return nil, shell.Usagef("--window %d: the model has %d blocks", o.Trace.Window, m.Blocks())
+	}
 	if err := edited.Attach(j, m); err != nil {
 		return nil, err
 	}

@@ -53,16 +53,23 @@ type Set struct {
 	Format  string   `json:"format"` // counterfact, zsre or easyedit
 	Records []Record `json:"-"`
 	Remarks []Remark `json:"remarks,omitempty"` // duplicates, contradictions, targets that are the present answer
+	Skipped []Remark `json:"skipped,omitempty"` // records that were left out, by their place in the file, and why
+}
+
+// Options say which records of a file are wanted.
+type Options struct {
+	Count int  // the first ones, of which alone faults are looked for; 0: all
+	Skip  bool // leave out records with faults, and count the next in their place
 }
 
 // Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src, alt) or EasyEdit's (prompt,
 // target_new). All faults of all records are returned at once, each named by the record's index and the field's path.
-func Read(path string) (*Set, error) {
+func Read(path string, o Options) (*Set, error) {
 	data, err := regular.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	s, err := Parse(data)
+	s, err := Parse(data, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -81,7 +88,7 @@ func forms() []reader {
 }
 
 // Parse reads the text of a file of edits; see [Read].
-func Parse(data []byte) (*Set, error) {
+func Parse(data []byte, o Options) (*Set, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%w: larger than %d bytes", probe.ErrFormat, maxFile)
 	}
@@ -111,6 +118,9 @@ func Parse(data []byte) (*Set, error) {
 	}
 	var errs []error
 	for i, m := range raw {
+		if o.Count > 0 && len(s.Records) == o.Count {
+			break
+		}
 		f := &fields{at: fmt.Sprintf("record %d", i), m: m}
 		r := form.read(f)
 		if r.ID == "" {
@@ -119,6 +129,10 @@ func Parse(data []byte) (*Set, error) {
 		if f.err == nil {
 			f.err = r.check(f.at)
 		}
+		if f.err != nil && o.Skip {
+			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), probe.ErrRecord.Error()+": ")})
+			continue
+		}
 		if errs = append(errs, f.err); len(errs) >= 1<<20 {
 			break
 		}
@@ -126,6 +140,9 @@ func Parse(data []byte) (*Set, error) {
 	}
 	if err := join(errs); err != nil {
 		return nil, err
+	}
+	if len(s.Records) == 0 {
+		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", probe.ErrRecord, len(raw), s.Skipped[0].What)
 	}
 	s.remark()
 	return s, nil
@@ -163,7 +180,7 @@ func join(errs []error) error {
 // check refuses what no method can use.
 func (r *Record) check(at string) error {
 	switch {
-	case r.Subject == "" || r.Prompt == "" || r.New == "":
+	case strings.TrimSpace(r.Subject) == "" || strings.TrimSpace(r.Prompt) == "" || strings.TrimSpace(r.New) == "":
 		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", probe.ErrRecord, at)
 	case strings.Count(r.Prompt, "{}") != 1:
 		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", probe.ErrRecord, at, r.Prompt)
