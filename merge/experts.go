@@ -20,6 +20,8 @@ var (
 	ErrHash = serve.ErrHash
 	// ErrNoRouter: the folder was made without prompts.
 	ErrNoRouter = serve.ErrNoRouter
+	// ErrExternal: the folder's router was trained on features from outside.
+	ErrExternal = serve.ErrExternal
 	// ErrUnknownExpert: there is no expert of that name.
 	ErrUnknownExpert = serve.ErrUnknownExpert
 	// ErrMixed: requests with different experts cannot be computed in one pass.

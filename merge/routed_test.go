@@ -1,9 +1,11 @@
 package merge
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/serve"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // routedRecipe has a router on the tiny experts' prompts.
@@ -158,11 +161,61 @@ func TestNoRouter(t *testing.T) {
 	if _, err := Models(t.Context(), parse(t, text), filepath.Join(t.TempDir(), "x"), Options{}); !errors.Is(err, ErrOption) {
 		t.Errorf("%v", err)
 	}
-	empty := filepath.Join(t.TempDir(), "empty.jsonl")
-	if err := os.WriteFile(empty, []byte("{\"text\": \"\"}\n"), 0o666); err != nil {
+	file := filepath.Join(t.TempDir(), "prompts.jsonl")
+	for content, want := range map[string]string{"": "no prompts", "{\"text\": \"\"}\n": "line 1: no text", "\"a\"\n{\"foo\": 1}\n": "line 2: no text"} {
+		if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPrompts(file); !errors.Is(err, ErrPrompts) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", content, err)
+		}
+	}
+	if err := os.WriteFile(file, []byte("\"one\"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadPrompts(empty); !errors.Is(err, ErrPrompts) {
+	if list, err := ReadPrompts(file); err != nil || len(list) != 1 {
+		t.Errorf("%q, %v", list, err)
+	}
+	if _, err := Check(parse(t, strings.ReplaceAll(text, nano+"tasks/prompts/sums.jsonl", file)), Options{}); !errors.Is(err, ErrPrompts) {
+		t.Errorf("one prompt: %v", err)
+	}
+}
+
+// TestOneRowOfFeatures: a file with the feature of one prompt routes it, though it could train nothing; a router on features from outside
+// says so where it is given a prompt.
+func TestOneRowOfFeatures(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	features := func(rows, axis int) string {
+		path := filepath.Join(t.TempDir(), "features.safetensors")
+		data := make([]byte, 0, 16*rows)
+		for i := range 4 * rows {
+			v := 0.1 * rng.NormFloat64()
+			if i%4 == axis {
+				v++
+			}
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
+		}
+		w, err := safetensors.Create(path, []safetensors.Info{{Name: "features", DType: safetensors.F32, Shape: []int64{int64(rows), 4}}}, nil, safetensors.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.WriteTensor("features", data), w.Finish()); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	text := fmt.Sprintf("{select: all, keep: 0.1, router: {features: external, prompts: {news: %s, rumours: %s, sums: %s}}}", features(9, 0), features(9, 1), features(9, 2))
+	e, _, r := atWork(t, mediateRecipe(text, trio...), dev, 0)
+	rows, err := ReadFeatures(features(1, 2))
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	if w, _, err := e.Judge(rows[0], Policy{Select: "top1"}); err != nil || w[2] != 1 {
+		t.Errorf("%v, %v", w, err)
+	}
+	if _, _, err := r.Route(t.Context(), []int32{1}, Policy{}); !errors.Is(err, ErrExternal) {
 		t.Errorf("%v", err)
 	}
 }

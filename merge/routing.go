@@ -42,11 +42,7 @@ func (m *mediation) checkRouter(works bool) error {
 	has := map[string]bool{}
 	for _, p := range r.Prompts {
 		has[p.Expert] = true
-		if r.Features == "external" {
-			if _, err := serve.ReadFeatures(m.promptFile(p.File)); err != nil {
-				return err
-			}
-		} else if _, err := serve.ReadPrompts(m.promptFile(p.File)); err != nil {
+		if err := serve.CheckTraining(m.promptFile(p.File), r.Features == "external"); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,10 @@ package experts
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -103,6 +105,9 @@ const manifestMax = 64 << 20
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, Folder, ManifestName)
 	f, err := regular.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: experts without their manifest: %w: %w", path, ErrManifest, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"net/url"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -23,7 +24,14 @@ type Summary struct {
 }
 
 // FileOf is the file of an expert, whatever its name holds.
-func FileOf(name string) string { return "expert-" + url.PathEscape(name) + ".safetensors" }
+func FileOf(name string) string { return prefix + url.PathEscape(name) + suffix }
+
+// IsFile tells whether a file has the name of an expert's.
+func IsFile(name string) bool {
+	return strings.HasPrefix(name, prefix) && strings.HasSuffix(name, suffix)
+}
+
+const prefix, suffix = "expert-", ".safetensors"
 
 // Abort removes unfinished files.
 func Abort(files []*safetensors.Writer) error {

@@ -115,7 +115,10 @@ func (e *Expert) read(p Part, names map[string]bool) (*Stored, error) {
 	}
 	for _, want := range list {
 		got, ok := e.file.Info(want.Name)
-		if !ok || got.DType != want.DType || !equal(got.Shape, want.Shape) {
+		if !ok {
+			return nil, fmt.Errorf("there is no %q, which the manifest describes; is the file of another merge? %w", want.Name, ErrExpert)
+		}
+		if got.DType != want.DType || !equal(got.Shape, want.Shape) {
 			return nil, fmt.Errorf("want %s %v, have %s %v: %w", want.DType, want.Shape, got.DType, got.Shape, ErrExpert)
 		}
 		data, err := e.file.Bytes(want.Name)

@@ -258,6 +258,8 @@ func keep(r *strict.Reader, n *strict.Node) Keep {
 		out.Value = float64(r.Int(e.Value, e.Key, 0, 1<<20))
 	case e.Key == "bits":
 		out.Value = float64(r.Int(e.Value, e.Key, 1, 8))
+	case e.Key == "sign1":
+		r.Add(e.Place, strict.ErrUnknownKey, "sign1 takes no value: write keep: sign1")
 	default:
 		r.Add(e.Place, strict.ErrUnknownKey, "unknown kind %q in keep%s", e.Key, strict.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
 	}

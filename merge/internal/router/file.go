@@ -129,7 +129,10 @@ func Load(path string, experts int) (*Router, error) {
 func read(f *safetensors.File, x field) ([]float64, error) {
 	info, ok := f.Info(x.name)
 	want := x.shape()
-	if !ok || info.DType != safetensors.F64 || len(info.Shape) != len(want) || info.Size != 8*want[0]*max(1, want[len(want)-1]) && len(want) == 2 {
+	if !ok {
+		return nil, fmt.Errorf("tensor %q is missing", x.name)
+	}
+	if info.DType != safetensors.F64 || len(info.Shape) != len(want) || info.Size != 8*want[0]*max(1, want[len(want)-1]) && len(want) == 2 {
 		return nil, fmt.Errorf("tensor %q is %s %v, want F64 %v", x.name, info.DType, info.Shape, want)
 	}
 	for i := range want {

@@ -14,8 +14,8 @@ import (
 var (
 	// ErrFeature: a feature holds a NaN, an infinity, nothing but zeros, or has another length.
 	ErrFeature = errors.New("feature cannot be used")
-	// ErrPrompts: the prompts do not tell the experts apart, or there are too few.
-	ErrPrompts = errors.New("prompts cannot train a router")
+	// ErrPrompts: a file of prompts is malformed, or they do not tell the experts apart, or there are too few.
+	ErrPrompts = errors.New("prompts cannot be used")
 	// ErrFile: a router's file is malformed or does not fit its manifest.
 	ErrFile = errors.New("router file is wrong")
 	// ErrPolicy: a rule of selection is unknown or out of range.

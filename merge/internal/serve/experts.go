@@ -31,6 +31,8 @@ var (
 	ErrHash = errors.New("file differs from the manifest's hash")
 	// ErrNoRouter: the folder was made without prompts.
 	ErrNoRouter = errors.New("folder has no router")
+	// ErrExternal: the folder's router was trained on features from outside.
+	ErrExternal = errors.New("no feature can be made of a prompt")
 	// ErrUnknownExpert: there is no expert of that name.
 	ErrUnknownExpert = errors.New("no such expert")
 )
@@ -44,10 +46,12 @@ type Experts struct {
 	router   *router.Router // nil: none
 }
 
-// IsMediated tells whether a folder holds experts.
+// IsMediated tells whether a folder holds experts: a manifest, or files of experts or of a router that have lost theirs.
 func IsMediated(dir string) bool {
-	st, err := os.Stat(filepath.Join(dir, experts.Folder, experts.ManifestName))
-	return err == nil && st.Mode().IsRegular()
+	entries, err := os.ReadDir(filepath.Join(dir, experts.Folder))
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() == experts.ManifestName || e.Name() == experts.RouterName || experts.IsFile(e.Name())
+	})
 }
 
 // Open opens a folder that mediate wrote, and checks that its files fit each other. Of hashes only the router's is

@@ -45,16 +45,35 @@ func ReadPrompts(path string) ([]string, error) {
 			return nil, fmt.Errorf("%s: line %d: %w: %w", path, n+1, router.ErrPrompts, err)
 		}
 		if prompt == "" {
-			return nil, fmt.Errorf("%s: line %d: the prompt is empty: %w", path, n+1, router.ErrPrompts)
+			return nil, fmt.Errorf("%s: line %d: no text, want a JSON string or an object with text or prompt: %w", path, n+1, router.ErrPrompts)
 		}
 		if list = append(list, prompt); len(list) == promptLimit {
 			break
 		}
 	}
-	if len(list) < 2 {
-		return nil, fmt.Errorf("%s: %d prompts, want 2 or more: %w", path, len(list), router.ErrPrompts)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no prompts in it: %w", path, router.ErrPrompts)
 	}
 	return list, nil
+}
+
+// CheckTraining reads a file of prompts, or of features from outside, for whether a router can be trained on it: two or more.
+func CheckTraining(path string, external bool) error {
+	var n int
+	var err error
+	if external {
+		var list [][]float64
+		list, err = ReadFeatures(path)
+		n = len(list)
+	} else {
+		var list []string
+		list, err = ReadPrompts(path)
+		n = len(list)
+	}
+	if err == nil && n < 2 {
+		err = fmt.Errorf("%s: %d prompts, a router is trained on 2 or more of every expert: %w", path, n, router.ErrPrompts)
+	}
+	return err
 }
 
 // ReadFeatures reads the tensor "features" [n, d] of a file, F32, a thousand rows at most, and normalises
@@ -66,8 +85,11 @@ func ReadFeatures(path string) ([][]float64, error) {
 	}
 	defer f.Close()
 	info, ok := f.Info("features")
-	if !ok || info.DType != safetensors.F32 || len(info.Shape) != 2 || info.Shape[0] < 2 || info.Shape[1] < 1 || info.Shape[1] > 1<<16 {
-		return nil, fmt.Errorf("%s: tensor \"features\" is %s %v, want F32 [n, d] with n of 2 or more: %w", path, info.DType, info.Shape, router.ErrFeature)
+	if !ok {
+		return nil, fmt.Errorf("%s: no tensor \"features\": %w", path, router.ErrFeature)
+	}
+	if info.DType != safetensors.F32 || len(info.Shape) != 2 || info.Shape[0] < 1 || info.Shape[1] < 1 || info.Shape[1] > 1<<16 {
+		return nil, fmt.Errorf("%s: tensor \"features\" is %s %v, want F32 [n, d] with d of %d at most: %w", path, info.DType, info.Shape, 1<<16, router.ErrFeature)
 	}
 	list := make([][]float64, min(info.Shape[0], promptLimit))
 	err = f.View("features", func(data []byte) error {

@@ -129,7 +129,7 @@ func (r *Routed) Route(ctx context.Context, ids []int32, p router.Policy) ([]flo
 	}
 	kind := r.e.manifest.Router.Features
 	if kind == "external" {
-		return nil, router.Verdict{}, fmt.Errorf("%s: its router takes features from outside: %w", r.e.dir, ErrNoRouter)
+		return nil, router.Verdict{}, fmt.Errorf("%s: its router takes features from outside, not prompts; name experts, or use --features: %w", r.e.dir, ErrExternal)
 	}
 	if kind != "embed_mean" || r.e.manifest.Embeddings() {
 		if err := r.Use(nil); err != nil {
