@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/jinja"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // The ways in which tasks, data and requests can be wrong; errors of this package wrap one of them, one of package lm or tokenizer, or one
@@ -224,6 +225,11 @@ type Definition struct {
 	Members  []string `json:"members,omitempty"`
 	Data     []string `json:"data,omitempty"`
 	Template string   `json:"doc_to_text,omitempty"`
+	Target   string   `json:"doc_to_target,omitempty"`
+	Choices  string   `json:"doc_to_choice,omitempty"`
+	Filters  []string `json:"filters,omitempty"` // NAME: FUNCTION, FUNCTION …
+	Until    []string `json:"until,omitempty"`   // what ends a generated text
+	Tokens   int      `json:"max_gen_toks,omitempty"`
 }
 
 // Definitions lists what can be chosen: the given entries, or all definitions of this package for none.
@@ -247,6 +253,19 @@ func Definitions(entries []string) ([]Definition, error) {
 	return out, nil
 }
 
+// written is a field of a definition as people read it.
+func written(field any) string {
+	switch field := field.(type) {
+	case nil:
+		return ""
+	case taskfile.Function:
+		return "!function " + field.Name
+	case *taskfile.Function:
+		return "!function " + field.Name
+	}
+	return value.Str(field)
+}
+
 func describe(lib *taskfile.Library, name string) Definition {
 	if g := lib.Groups[name]; g != nil {
 		return Definition{Name: name, Kind: "group", Path: g.Path, Version: g.Version, Members: g.Members}
@@ -256,7 +275,19 @@ func describe(lib *taskfile.Library, name string) Definition {
 		return Definition{Name: name, Kind: "tag", Members: slices.Sorted(slices.Values(lib.Tags[name]))}
 	}
 	d := Definition{Name: name, Kind: "task", Path: t.Path, Version: t.Version, Output: t.OutputType, Shots: t.NumFewshot}
-	d.Template, _ = t.DocToText.(string)
+	d.Template, d.Target, d.Choices = written(t.DocToText), written(t.DocToTarget), written(t.DocToChoice)
+	if t.OutputType == taskfile.GenerateUntil {
+		if d.Until, d.Tokens = t.Generation.Until, t.Generation.MaxTokens; d.Tokens == 0 {
+			d.Tokens = taskfile.DefaultTokens
+		}
+	}
+	for _, f := range t.Filters {
+		var steps []string
+		for _, step := range f.Steps {
+			steps = append(steps, step.Function)
+		}
+		d.Filters = append(d.Filters, f.Name+": "+strings.Join(steps, ", "))
+	}
 	for _, m := range t.Metrics {
 		d.Metrics = append(d.Metrics, m.Name)
 	}

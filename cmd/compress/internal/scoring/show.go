@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -94,13 +95,25 @@ func showList(j *shell.Job, list []task.Definition) {
 func showEach(j *shell.Job, list []task.Definition) {
 	for _, d := range list {
 		j.Printf("%s (%s) %s\n", d.Name, d.Kind, d.Path)
+		shots, until := "", ""
+		if d.Shots != nil {
+			shots = strconv.Itoa(*d.Shots)
+		}
+		if d.Output == "generate_until" {
+			until = fmt.Sprintf("%q or %d tokens", d.Until, d.Tokens)
+		}
 		for _, line := range [][2]string{
 			{"version", d.Version},
 			{"output", d.Output},
 			{"metrics", strings.Join(d.Metrics, ", ")},
 			{"members", strings.Join(d.Members, ", ")},
 			{"data", strings.Join(d.Data, ", ")},
+			{"examples", shots},
 			{"prompt", d.Template},
+			{"choices", d.Choices},
+			{"target", d.Target},
+			{"until", until},
+			{"filters", strings.Join(d.Filters, "\n")},
 		} {
 			if line[1] != "" {
 				j.Printf("  %-8s %s\n", line[0], strings.ReplaceAll(line[1], "\n", "\n           "))

@@ -2,12 +2,14 @@
 //
 //	.jsonl .ndjson   one JSON object a line; blank lines are skipped
 //	.json            a list of objects, an object that holds such a list under a field, or objects one after another
-//	.csv .tsv        a header line, then records; columns of whole numbers, numbers or True/False alone are read as such
+//	.csv .tsv        a header line, then records; columns of whole numbers, numbers or True/False alone are read as such, of whole
+//	                 numbers with empty cells as numbers with a fraction, and empty cells are None, as pandas reads them
 //	.parquet         columns of any nesting of lists and groups (see package parquet)
 //	.txt             one text a line, in the column text
 //	.lst             one value a line, which becomes the column label of the records of the file before
 //
-// A name may be a pattern; its files are read in the order of their names. Where records differ in their keys, missing ones are None.
+// A name may be a pattern; its files are read in the order of their names. Where records differ in their keys, missing ones are None; a key
+// whose numbers have fractions in some records has them in all (1 beside 2.5 is 1.0), as a column of the datasets library.
 package data
 
 import (
@@ -81,6 +83,7 @@ func (s Source) Load() ([]*value.Dict, error) {
 		return nil, fmt.Errorf("%s: no records: %w", strings.Join(s.Files, ", "), ErrRecord)
 	}
 	unify(docs)
+	widen(docs)
 	return docs, nil
 }
 
@@ -289,7 +292,7 @@ func tableFault(file string, err error) error {
 	return fmt.Errorf("%s: %w: %w", file, ErrRecord, err)
 }
 
-// columnType finds the type that all cells of a column have. Empty cells are None in columns of numbers.
+// columnType finds the type that all cells of a column have. Empty cells are None.
 func columnType(rows [][]string, j int) func(s string) any {
 	types := []func(s string) (any, bool){
 		func(s string) (any, bool) {
@@ -302,29 +305,38 @@ func columnType(rows [][]string, j int) func(s string) any {
 		},
 		func(s string) (any, bool) { return s == "True" || s == "true", slices.Contains(truths, s) },
 	}
-	for _, parse := range types {
-		fits, filled := true, 0
-		for _, row := range rows {
-			if row[j] == "" {
-				continue
-			}
+	filled := 0
+	for _, row := range rows {
+		if row[j] != "" {
 			filled++
-			if _, ok := parse(row[j]); !ok {
+		}
+	}
+	if filled < len(rows) {
+		types = types[1:] // numbers with gaps have fractions
+	}
+	for _, parse := range types {
+		fits := filled > 0
+		for _, row := range rows {
+			if _, ok := parse(row[j]); row[j] != "" && !ok {
 				fits = false
 				break
 			}
 		}
-		if fits && filled > 0 {
-			return func(s string) any {
-				if s == "" {
-					return nil
-				}
-				v, _ := parse(s)
-				return v
-			}
+		if fits {
+			return orNone(func(s string) any { v, _ := parse(s); return v })
 		}
 	}
-	return func(s string) any { return s }
+	return orNone(func(s string) any { return s })
+}
+
+// orNone reads an empty cell as None.
+func orNone(read func(s string) any) func(s string) any {
+	return func(s string) any {
+		if s == "" {
+			return nil
+		}
+		return read(s)
+	}
 }
 
 var truths = []string{"True", "true", "False", "false"}
@@ -385,6 +397,33 @@ func unify(docs []*value.Dict) {
 		for _, k := range keys {
 			if _, ok := d.Get(k); !ok {
 				d.Set(k, nil)
+			}
+		}
+	}
+}
+
+// widen gives whole numbers a fraction where a key has numbers of both kinds and nothing else beside None.
+func widen(docs []*value.Dict) {
+	for _, k := range docs[0].Keys() {
+		whole, broken, other := false, false, false
+		for _, d := range docs {
+			switch v, _ := d.Get(k); v.(type) {
+			case nil:
+			case int64:
+				whole = true
+			case float64:
+				broken = true
+			default:
+				other = true
+			}
+		}
+		if !whole || !broken || other {
+			continue
+		}
+		for _, d := range docs {
+			v, _ := d.Get(k)
+			if n, ok := v.(int64); ok {
+				d.Set(k, float64(n))
 			}
 		}
 	}

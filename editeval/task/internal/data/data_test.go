@@ -15,7 +15,9 @@ func TestFormats(t *testing.T) {
 		"a.jsonl":   {"\ufeff{\"a\": 1}\n\n{\"b\": \"é\", \"a\": null}\n", `[{'a': 1, 'b': None}, {'b': 'é', 'a': None}]`},
 		"list.json": {`[{"a": [1.5, true]}, {"a": []}]`, `[{'a': [1.5, True]}, {'a': []}]`},
 		"many.json": {"{\"a\": 1}\n{\"a\": 2}\n", `[{'a': 1}, {'a': 2}]`},
-		"t.csv":     {"n,f,b,s,e\n1,0.5,True,\"x,\ny\",\n-2,3,False,4x,7\n", `[{'n': 1, 'f': 0.5, 'b': True, 's': 'x,\ny', 'e': None}, {'n': -2, 'f': 3.0, 'b': False, 's': '4x', 'e': 7}]`},
+		"t.csv":     {"n,f,b,s,e\n1,0.5,True,\"x,\ny\",\n-2,3,False,4x,7\n", `[{'n': 1, 'f': 0.5, 'b': True, 's': 'x,\ny', 'e': None}, {'n': -2, 'f': 3.0, 'b': False, 's': '4x', 'e': 7.0}]`},
+		"gaps.csv":  {"a,b,c\n1,x,true\n,,\n3,y,False\n", `[{'a': 1.0, 'b': 'x', 'c': True}, {'a': None, 'b': None, 'c': None}, {'a': 3.0, 'b': 'y', 'c': False}]`},
+		"mix.jsonl": {"{\"a\": 1, \"b\": 1, \"c\": 1}\n{\"a\": 2.5, \"b\": \"x\", \"c\": null}\n", `[{'a': 1.0, 'b': 1, 'c': 1}, {'a': 2.5, 'b': 'x', 'c': None}]`},
 		"t.tsv":     {"q\ta\nsay \"hi\"\tb\n", `[{'q': 'say "hi"', 'a': 'b'}]`},
 		"t.txt":     {"one\r\ntwo\n", `[{'text': 'one'}, {'text': 'two'}]`},
 	} {
