@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -38,6 +39,15 @@ func Verify(j *shell.Job, dir, base string) (any, error) {
 	if r.SumError, err = e.CheckSum(); err != nil {
 		return nil, err
 	}
+	if r.Matrices == 0 && journal.Model != "" { // nothing of the journal is in the weights: they must be those that it began with
+		sum, err := m.Fingerprint(j.Ctx)
+		if err != nil {
+			return nil, err
+		}
+		if sum != journal.Model {
+			return nil, fmt.Errorf("%s: its weights are not those that %s was made with: %w", dir, edit.JournalName, errDiffers)
+		}
+	}
 	if base != "" {
 		if err := e.Undo(0); err != nil {
 			return nil, err
@@ -46,7 +56,7 @@ func Verify(j *shell.Job, dir, base string) (any, error) {
 			return nil, err
 		}
 	}
-	j.Printf("%s: %d steps, %d matrices: base + deltas, within %.2g of the deltas\n", dir, r.Steps, r.Matrices, r.SumError)
+	j.Printf("%s: %d steps, %d matrices: to the last bit base + deltas as the stored type rounds them, which leaves %.2g of the deltas\n", dir, r.Steps, r.Matrices, r.SumError)
 	return r, nil
 }
 

@@ -193,6 +193,9 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 		for _, task := range names {
 			a := row.Abilities[task]
 			text := fmt.Sprintf("%.3f", float64(a.Value))
+			if math.Abs(float64(a.Value)) >= 1e5 { // the perplexity of a model that has collapsed
+				text = fmt.Sprintf("%.3g", float64(a.Value))
+			}
 			if 2*a.Lost > row.Seeds {
 				text += " *"
 			}
