@@ -45,6 +45,7 @@ type Report struct {
 
 // run is one run of the verb.
 type run struct {
+	remark string // about the base of the adapter that the run starts with
 	*shell.Job
 	o     *Options
 	model *lm.Model
@@ -187,12 +188,8 @@ func (r *run) read() error {
 		if r.o.Init, err = lora.Open(r.o.Start, r.model); err != nil {
 			return err
 		}
-		remark, err := r.o.Init.OtherBase(r.Ctx, r.model)
-		if err != nil {
+		if r.remark, err = r.o.Init.OtherBase(r.Ctx, r.model); err != nil {
 			return err
-		}
-		if remark != "" {
-			r.Note("%s: %s", r.o.Start, remark)
 		}
 	}
 	return shell.Usage(r.o.Options.Validate())
@@ -290,6 +287,9 @@ func (r *run) watch() {
 		}
 		if r.count.Cut > 0 {
 			r.Note("%d of %d records are longer than --seqlen %d: their ends were cut off", r.count.Cut, r.count.Records, r.o.SeqLen)
+		}
+		if r.remark != "" {
+			r.Note("%s: %s", r.o.Start, r.remark)
 		}
 		if r.count.Empty > 0 {
 			r.Note("%d of %d records have an empty completion: they teach to stop at once", r.count.Empty, r.count.Records)
