@@ -73,6 +73,7 @@ type Suite struct {
 	tasks  []string // all tasks under what was chosen, each once, in order
 	groups []string
 	bases  []string
+	files  map[string][]string // that were read, with the names that they define
 }
 
 // Load finds tasks: each entry is the name of a task, group or tag, a pattern of such names, a task file, a folder of task files, or a
@@ -83,7 +84,7 @@ func Load(entries []string, dataFolders ...string) (*Suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Suite{lib: taskfile.NewLibrary(), bases: append([]string{"."}, dataFolders...)}
+	s := &Suite{files: map[string][]string{}, lib: taskfile.NewLibrary(), bases: append([]string{"."}, dataFolders...)}
 	var names []string
 	for _, e := range entries {
 		some, err := s.read(e)
@@ -134,8 +135,15 @@ func (s *Suite) read(entry string) ([]string, error) {
 	return []string{entry}, nil
 }
 
-// file adds a file; its name stands for what it defines.
+// file adds a file; its name stands for what it defines. A file that was named before is not read again.
 func (s *Suite) file(name string, skip bool) ([]string, error) {
+	whole, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	if names, ok := s.files[whole]; ok {
+		return names, nil
+	}
 	before := s.lib.Names()
 	if err := s.lib.Add(os.ReadFile, name, skip); err != nil {
 		return nil, err
@@ -147,6 +155,7 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 			names = append(names, n)
 		}
 	}
+	s.files[whole] = names
 	return names, nil
 }
 

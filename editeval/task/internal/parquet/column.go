@@ -71,6 +71,9 @@ type chunk struct {
 // column reads a column of a row group.
 func (in *reader) column(leaf *node, meta fields) ([]entry, error) {
 	c := &chunk{leaf: leaf, unpack: codecs[meta.int(4)], total: meta.int(5)}
+	if c.total == 0 && c.unpack != nil {
+		return nil, nil // a row group of no rows
+	}
 	start, size := meta.int(9), meta.int(7)
 	if d, ok := meta[11].(int64); ok && d > 0 && d < start {
 		start = d

@@ -69,3 +69,10 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) { read(bytes.NewReader(text), int64(len(text))) })
 }
+
+// A file of columns without rows, as pyarrow writes it, has no records and no fault.
+func TestNoRows(t *testing.T) {
+	if rows, err := Read("testdata/norows.parquet"); err != nil || len(rows) != 0 {
+		t.Errorf("%v %v", rows, err)
+	}
+}

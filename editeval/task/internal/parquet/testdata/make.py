@@ -14,3 +14,5 @@ for name, kw in {
     "gzip": {"compression": "gzip", "row_group_size": 4}, "delta": {"use_dictionary": False, "column_encoding": {"n": "DELTA_BINARY_PACKED"}},
 }.items():
     pq.write_table(table, name + ".parquet", **kw)
+
+pq.write_table(pa.table({"q": pa.array([], pa.string()), "n": pa.array([], pa.int64())}), "norows.parquet")
