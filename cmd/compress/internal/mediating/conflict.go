@@ -82,27 +82,51 @@ func measures(r *merge.ConflictReport, groups []merge.ConflictGroup) *report.Tab
 		}
 		t.Add(name, g.Elements, g.Active, g.Both, g.Disagree, g.Any, g.Coactive, g.Total, g.Mass, g.Cosine, g.Excess.Disagree)
 	}
-	b := r.Baseline
-	t.Add("random signs", nil, nil, nil, b.Disagree, b.Any, b.Coactive, b.Total, b.Mass, b.Cosine, 1.0)
+	b, one := r.Baseline, any(1.0)
+	if b.Disagree == 0 { // a single model contradicts nobody
+		one = nil
+	}
+	t.Add("random signs", nil, nil, nil, b.Disagree, b.Any, b.Coactive, b.Total, b.Mass, b.Cosine, one)
 	t.Note = "excess is disagree divided by that of random signs"
 	return t
 }
 
-// conflictPage shows the metrics as multiples of their baselines: a row per metric, a column per group.
+// manyGroups is how many columns of groups have room for their names and values.
+const manyGroups = 12
+
+// conflictPage shows the metrics as multiples of their baselines: a row per metric, a column per group; the other way round where there
+// are many groups.
 func conflictPage(r *merge.ConflictReport) *report.Page {
 	heat := func(title string, value func(m merge.Measures, metric string) float64) *report.Chart {
+		at := func(g merge.ConflictGroup, metric string) float64 {
+			if title != excessTitle {
+				return value(g.Measures, metric)
+			}
+			return value(g.Excess, metric)
+		}
 		c := &report.Chart{Title: title, Kind: report.Heat, X: report.Axis{Label: "group"}}
+		if len(r.Groups) > manyGroups {
+			c.X.Label, c.Labels = "metric", merge.Metrics()
+			before, after := shared(r.Groups)
+			for _, g := range r.Groups {
+				s := report.Series{Name: g.Name}
+				if g.Layer >= 0 {
+					s.Name = strings.TrimSuffix(strings.TrimPrefix(g.Name, before), after)
+				}
+				for _, name := range c.Labels {
+					s.Y = append(s.Y, at(g, name))
+				}
+				c.Series = append(c.Series, s)
+			}
+			return c
+		}
 		for _, g := range r.Groups {
 			c.Labels = append(c.Labels, g.Name)
 		}
 		for _, name := range merge.Metrics() {
 			s := report.Series{Name: name}
 			for _, g := range r.Groups {
-				m := g.Excess
-				if title != excessTitle {
-					m = g.Measures
-				}
-				s.Y = append(s.Y, value(m, name))
+				s.Y = append(s.Y, at(g, name))
 			}
 			c.Series = append(c.Series, s)
 		}
@@ -119,6 +143,26 @@ func conflictPage(r *merge.ConflictReport) *report.Page {
 			{Title: "By tensor", Tables: []*report.Table{measures(r, r.Tensors)}},
 		},
 	}
+}
+
+// shared are the first and the last parts that all names of groups in layers have, as far as dots and no further than leaves something.
+func shared(groups []merge.ConflictGroup) (before, after string) {
+	first := true
+	for _, g := range groups {
+		if g.Layer < 0 {
+			continue
+		}
+		if first {
+			first, before, after = false, g.Name[:strings.LastIndexByte(g.Name, '.')+1], g.Name[max(0, strings.LastIndexByte(g.Name, '.')):]
+		}
+		for !strings.HasPrefix(g.Name, before) {
+			before = before[:strings.LastIndexByte(before[:len(before)-1], '.')+1]
+		}
+		if !strings.HasSuffix(g.Name, after) {
+			after = ""
+		}
+	}
+	return before, after
 }
 
 const excessTitle = "Conflict as a multiple of random signs'"
