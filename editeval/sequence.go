@@ -260,7 +260,7 @@ func (q *sequence) save() error {
 	before := q.journal
 	if q.state.Applied != q.journal {
 		var text bytes.Buffer
-		if err := q.e.WriteJournal(&text, q.sub.Identity); err != nil {
+		if err := q.e.WriteJournal(&text, q.sub.Identity, ""); err != nil {
 			return err
 		}
 		if err := writeFile(q.journalPath(q.state.Applied), text.Bytes()); err != nil {

@@ -137,7 +137,7 @@ func TestUndo(t *testing.T) {
 func (b *bench) journal(t *testing.T, e *Editing, o Options, states [][]byte) {
 	t.Helper()
 	var text bytes.Buffer
-	if err := e.WriteJournal(&text, "model"); err != nil {
+	if err := e.WriteJournal(&text, "model", ""); err != nil {
 		t.Fatal(err)
 	}
 	e.Close()
@@ -154,7 +154,7 @@ func (b *bench) journal(t *testing.T, e *Editing, o Options, states [][]byte) {
 		t.Errorf("%s: the journal's model differs", o.Method)
 	}
 	var second bytes.Buffer
-	if err := again.WriteJournal(&second, "model"); err != nil || !bytes.Equal(text.Bytes(), second.Bytes()) {
+	if err := again.WriteJournal(&second, "model", ""); err != nil || !bytes.Equal(text.Bytes(), second.Bytes()) {
 		t.Errorf("%s: a journal that is read and written differs: %v", o.Method, err)
 	}
 	for _, cut := range []int{0, 10, text.Len() / 2, text.Len() - 1} {

@@ -46,7 +46,7 @@ func ExampleOpen() {
 	e := must(edit.New(model, edit.Options{Method: "ft-l"}))
 	must(e.Apply(ctx, []edit.Encoded{must(x.Record(&set.Records[0]))}, []string{"first"}))
 	var journal bytes.Buffer
-	if err := e.WriteJournal(&journal, ""); err != nil {
+	if err := e.WriteJournal(&journal, "", ""); err != nil {
 		panic(err)
 	}
 

@@ -29,7 +29,7 @@ type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
 	Model   string `json:"model,omitempty"` // fingerprint of the model before the first edit
-	Job     string `json:"job,omitempty"`   // of a log: what run it belongs to
+	Job     string `json:"job,omitempty"`   // what run it belongs to
 }
 
 // baseLine is a matrix as it was before all edits.
@@ -105,8 +105,8 @@ type journalLine struct {
 }
 
 // WriteJournal writes what [Open] continues from: the matrices as they were before all edits, and every step with its deltas. model is the
-// fingerprint of the model before the first edit, for people.
-func (e *Editing) WriteJournal(w io.Writer, model string) error {
+// fingerprint of the model before the first edit, for people; job, which may be empty, names the run, so that it can be known again.
+func (e *Editing) WriteJournal(w io.Writer, model, job string) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	put := func(l journalLine) error {
 		text, err := json.Marshal(l)
@@ -116,7 +116,7 @@ func (e *Editing) WriteJournal(w io.Writer, model string) error {
 		_, err = fmt.Fprintf(out, "%s %s\n", probe.Hash(text), text)
 		return err
 	}
-	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: model}})}
+	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: model, Job: job}})}
 	for _, name := range e.order {
 		wt := e.weights[name]
 		errs = append(errs, put(journalLine{Base: &baseLine{name, wt.dtype.String(), wt.base}}))
@@ -147,6 +147,7 @@ func packStep(s *Step) *stepLine {
 type Journal struct {
 	Model string // fingerprint of the model before the first edit
 	Steps []Step
+	Job   string // what run wrote it, as [Editing.WriteJournal] was told; empty: unknown
 
 	bases []baseLine
 }
@@ -222,7 +223,7 @@ func (j *Journal) line(n int, body []byte) error {
 	case n == 1 && (l.Header == nil || l.Header.Format != journalFormat || l.Header.Version != journalVersion):
 		return fmt.Errorf("%w: line 1 is not the header of version %d", ErrJournal, journalVersion)
 	case n == 1:
-		j.Model = l.Header.Model
+		j.Model, j.Job = l.Header.Model, l.Header.Job
 	case l.Base != nil:
 		j.bases = append(j.bases, *l.Base)
 	case l.Step != nil:

@@ -36,7 +36,7 @@ func TestLog(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			if err := errors.Join(e.WriteJournal(&out, "model"), l.Close()); err != nil {
+			if err := errors.Join(e.WriteJournal(&out, "model", ""), l.Close()); err != nil {
 				t.Fatal(err)
 			}
 			return b.bytesOf(t), out.Bytes()
@@ -156,7 +156,7 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	var text bytes.Buffer
-	if err := e.WriteJournal(&text, ""); err != nil {
+	if err := e.WriteJournal(&text, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	e.Close()

@@ -42,10 +42,7 @@ func (r *run) size() int {
 
 // begin starts the log of the run, or goes on with that of an interrupted one, and tells how many records are done.
 func (r *run) begin() (done int, err error) {
-	job, err := r.job()
-	if err != nil {
-		return 0, err
-	}
+	job := r.name
 	path := edit.LogPath(r.o.Out)
 	if !r.o.Resume {
 		r.log, err = edit.StartLog(path, job, r.e)

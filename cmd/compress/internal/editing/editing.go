@@ -75,6 +75,7 @@ type run struct {
 	e       *edit.Editing
 	origin  string // fingerprint of the model before the first edit
 	log     *edit.Log
+	name    string // hash of the run
 	r       *Result
 }
 
@@ -90,8 +91,15 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if o.Overwrite {
 		allow = replaceable(path)
 	}
-	if err := checkpoint.Vacant(o.Out, allow); err != nil {
-		return nil, err
+	occupied := checkpoint.Vacant(o.Out, allow)
+	before := ""
+	if occupied != nil && o.Resume {
+		if journal, err := readJournal(o.Out); err == nil {
+			before = journal.Job
+		}
+	}
+	if occupied != nil && before == "" {
+		return nil, occupied
 	}
 	if err := o.unfinished(); err != nil {
 		return nil, err
@@ -118,6 +126,16 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	defer r.e.Close()
+	if r.name, err = r.job(); err != nil {
+		return nil, err
+	}
+	if occupied != nil {
+		if before != r.name {
+			return nil, occupied
+		}
+		r.Note("%s: this run was finished before; there is nothing to do", o.Out)
+		return &Finished{Method: o.Method, Edits: o.Edits, Out: o.Out, Finished: true}, nil
+	}
 	if err := r.work(); err != nil {
 		switch {
 		case r.log == nil:
@@ -316,7 +334,7 @@ func (r *run) judge() (*edit.Judgement, error) { return r.e.Judge(r.Ctx, r.x, r.
 // save writes the checkpoint and its journal.
 func (r *run) save() error {
 	var journal bytes.Buffer
-	if err := r.e.WriteJournal(&journal, r.origin); err != nil {
+	if err := r.e.WriteJournal(&journal, r.origin, r.name); err != nil {
 		return err
 	}
 	s, err := r.m.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite})

@@ -36,6 +36,14 @@ type Result struct {
 	Records        []map[string]float64  `json:"records"`
 }
 
+// Finished is the report of a run that is continued though it was complete.
+type Finished struct {
+	Method   string `json:"method"`
+	Edits    string `json:"edits"`
+	Out      string `json:"out"`
+	Finished bool   `json:"finished_before"`
+}
+
 // Failure is an edit that was left out.
 type Failure struct {
 	Index int    `json:"index"`

@@ -74,7 +74,7 @@ func Undo(j *shell.Job, dir string, to int) (any, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	if err := e.WriteJournal(&text, journal.Model); err != nil {
+	if err := e.WriteJournal(&text, journal.Model, ""); err != nil {
 		return nil, err
 	}
 	if err := shell.WriteFile(filepath.Join(dir, edit.JournalName), text.Bytes()); err != nil {
