@@ -167,8 +167,15 @@ func configure(t testing.TB, faults string) (string, fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := filepath.Join(scratch, strings.ReplaceAll(t.Name(), "/", "_")+".so")
-	if err := os.WriteFile(own, text, 0o777); err != nil {
+	file, err := os.CreateTemp(scratch, strings.ReplaceAll(t.Name(), "/", "_")+"-*.so") // a new file: the last one of this name may be mapped
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := file.Name()
+	if _, err := file.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("FAKE_CUDA", faults)

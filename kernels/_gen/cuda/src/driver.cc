@@ -39,6 +39,7 @@ struct Item {
 };
 struct Stream {
   std::deque<Item> items;
+  bool draining = false;
 };
 struct Function {
   host::Body body;
@@ -115,16 +116,24 @@ bool inside(const std::map<u64, u64>& m, u64 p, u64 n) {
   return p + n <= i->first + i->second;
 }
 
-// drain completes a stream, and what it waits for in others.
-int drain(Stream* s) {
+// drain completes a stream, and what it waits for in others. One that is being completed already is left alone, and a nested call stops
+// where it would have to wait for that one, so that streams that wait for each other in turns do not call each other without end.
+int drain(Stream* s, bool nested = false) {
+  static u64 progress;
+  s->draining = true;
+  struct Left {
+    Stream* s;
+    ~Left() { s->draining = false; }
+  } left{s};
   while (!s->items.empty()) {
     Event* e = s->items.front().waitFor;
     if (e != nullptr && e->done < s->items.front().number) {
-      u64 number = s->items.front().number;
+      u64 number = s->items.front().number, before = progress;
       for (Stream* o : streams)
-        if (o != s && e->done < number)
-          if (int r = drain(o)) return r;
-      if (e->done < number) {
+        if (!o->draining && e->done < number)
+          if (int r = drain(o, true)) return r;
+      if (e->done < number && progress == before) {
+        if (nested) return sticky;
         fprintf(stderr, "fake driver: a stream waits for an event that is never recorded\n");
         abort();
       }
@@ -132,6 +141,7 @@ int drain(Stream* s) {
     }
     Work work = s->items.front().work;
     s->items.pop_front();
+    progress++;
     if (work)
       if (int r = work()) return sticky = r;
   }
