@@ -301,7 +301,7 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 				f.Gained++
 			}
 		}
-		f.P = significance.McNemar(f.Lost, f.Gained)
+		f.P = task.McNemar(f.Lost, f.Gained)
 		r.Fading = append(r.Fading, f)
 	}
 	for i, m := range last {

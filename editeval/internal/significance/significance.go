@@ -36,22 +36,6 @@ func wilson(share, m float64) (low, high float64) {
 	return max(0, middle-half), min(1, middle+half)
 }
 
-// McNemar is the two-sided exact probability of a split of discordant pairs at least as uneven as b to c (McNemar 1947).
-func McNemar(b, c int) float64 {
-	n, k := b+c, min(b, c)
-	if n == 0 {
-		return 1
-	}
-	all, _ := math.Lgamma(float64(n + 1))
-	p := 0.0
-	for i := 0; i <= k; i++ {
-		x, _ := math.Lgamma(float64(i + 1))
-		y, _ := math.Lgamma(float64(n - i + 1))
-		p += math.Exp(all - x - y - float64(n)*math.Ln2)
-	}
-	return min(1, 2*p)
-}
-
 // Holm adjusts probabilities for being one of many (Holm, "A simple sequentially rejective multiple test procedure", 1979).
 func Holm(p []float64) []float64 {
 	by := make([]int, len(p))

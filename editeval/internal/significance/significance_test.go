@@ -40,18 +40,6 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestMcNemar: the two tails of a fair coin, counted by hand.
-func TestMcNemar(t *testing.T) {
-	for _, c := range []struct {
-		b, c int
-		want float64
-	}{{0, 0, 1}, {5, 0, 2.0 / 32}, {1, 4, 12.0 / 32}, {3, 3, 1}} {
-		if p := McNemar(c.b, c.c); math.Abs(p-c.want) > 1e-12 {
-			t.Errorf("%d, %d: %g, want %g", c.b, c.c, p, c.want)
-		}
-	}
-}
-
 func TestHolm(t *testing.T) {
 	got := Holm([]float64{0.04, 0.01, 0.03, 0.5})
 	for i, want := range []float64{0.09, 0.04, 0.09, 0.5} {

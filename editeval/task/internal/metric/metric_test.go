@@ -81,7 +81,7 @@ func TestMcNemar(t *testing.T) {
 	for _, c := range []struct {
 		b, c int
 		want float64
-	}{{0, 0, 1}, {5, 5, 1}, {1, 9, 0.021484375}, {0, 6, 0.03125}, {10, 2, 0.03857421875}} {
+	}{{0, 0, 1}, {5, 0, 2.0 / 32}, {1, 4, 12.0 / 32}, {3, 3, 1}, {5, 5, 1}, {1, 9, 0.021484375}, {0, 6, 0.03125}, {10, 2, 0.03857421875}} {
 		near(t, "p", McNemar(c.b, c.c), c.want, 1e-12)
 		near(t, "p the other way", McNemar(c.c, c.b), c.want, 1e-12)
 	}
