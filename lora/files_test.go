@@ -118,7 +118,7 @@ func TestCombinedLogitsOracle(t *testing.T) {
 			}
 			readJSON(t, filepath.Join(dir, "case.json"), &c)
 			if slices.ContainsFunc(c.Scale, func(s float64) bool { return s != 1 }) {
-				t.Skip("the reference is known to be wrong here")
+				t.Skip("PEFT's own result is off by the factor result_scale; lora/internal/combine compares up to that factor")
 			}
 			base := filepath.Join(root, "base", c.Base)
 			var dirs []string
