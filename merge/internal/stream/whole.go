@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"runtime/debug"
+	"sync"
 
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -77,11 +78,40 @@ func (e *engine) gather(p *method.Program, w *method.Whole, segments []segment) 
 // longer used would otherwise wait until there is as much again.
 const wholeHeap = 96 << 20
 
+// tightening counts the calls of tight that run. Go's memory limit is one for the process, so the first sets it and the last puts back
+// what was there, whatever merges of one process overlap.
+var tightening struct {
+	sync.Mutex
+	calls int
+	was   int64
+}
+
 // tight runs f with that limit, which holds for the process, and with faults of mapped memory as panics.
 func tight(f func() error) error {
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(wholeHeap, debug.SetMemoryLimit(-1))))
+	tighten()
+	defer loosen()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	return f()
+}
+
+func tighten() {
+	t := &tightening
+	t.Lock()
+	defer t.Unlock()
+	if t.calls++; t.calls > 1 {
+		return
+	}
+	t.was = debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(t.was, wholeHeap))
+}
+
+func loosen() {
+	t := &tightening
+	t.Lock()
+	defer t.Unlock()
+	if t.calls--; t.calls == 0 {
+		debug.SetMemoryLimit(t.was)
+	}
 }
 
 // wholeStat reads the statistics of a whole tensor.
