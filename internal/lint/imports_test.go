@@ -37,11 +37,12 @@ var mayImport = map[string][]string{
 	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
 	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/canon", "internal/value", "internal/jinja", "internal/chat"},
 
-	"internal/jobs":   {},
-	"internal/report": {},
-	"internal/linalg": {"kernels"},
-	"internal/canon":  {},
-	"internal/lint":   {},
+	"internal/jobs":    {},
+	"internal/report":  {},
+	"internal/linalg":  {"kernels"},
+	"internal/canon":   {},
+	"internal/lint":    {},
+	"internal/hostile": {},
 
 	"internal/regular": {},
 	"internal/value":   {},

@@ -94,7 +94,7 @@ func TestEntryPoints(t *testing.T) {
 	}
 }
 
-// TestReadme: the README knows every verb of the command line and no others, and says how to run the tests.
+// TestReadme: the README knows every verb of the command line, it and the pages of docs show no others, and it says how to run the tests.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if os.IsNotExist(err) {
@@ -109,9 +109,19 @@ func TestReadme(t *testing.T) {
 			t.Errorf("README.md does not mention the verb %s", verb)
 		}
 	}
-	for _, m := range regexp.MustCompile("(?m)(?:^|[`$] ?|\\./)compress ([a-z]+)").FindAllSubmatch(text, -1) {
-		if verb := string(m[1]); len(verbs) > 0 && !verbs[verb] {
-			t.Errorf("README.md shows `compress %s`, which is no verb", verb)
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?m)(?:^ *|[`$] ?|\\./)compress ([a-z]+)").FindAllSubmatch(text, -1) {
+			if verb := string(m[1]); len(verbs) > 0 && !verbs[verb] {
+				t.Errorf("%s shows `compress %s`, which is no verb", page, verb)
+			}
 		}
 	}
 	if !strings.Contains(string(text), "go test ./...") {
@@ -166,6 +176,41 @@ func TestSeededProperties(t *testing.T) {
 	for name, drawn := range draws {
 		if drawn && !fixed[name] {
 			t.Errorf("%s: property tests without a TestMain that sets rapid.seed", name)
+		}
+	}
+}
+
+// TestPages: every relative link of the pages leads to a file, and the README leads to every page of docs.
+func TestPages(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "compare/README.md", "testdata/README.md"} {
+		pages = append(pages, filepath.Join(root, name))
+	}
+	links := regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+	led := map[string]bool{}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range links.FindAllSubmatch(text, -1) {
+			target := string(m[1])
+			if strings.Contains(target, "://") {
+				continue
+			}
+			path := filepath.Join(filepath.Dir(page), filepath.FromSlash(target))
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, target)
+			}
+			led[path] = led[path] || filepath.Base(page) == "README.md" && filepath.Dir(page) == filepath.Clean(root)
+		}
+	}
+	for _, page := range pages {
+		if filepath.Base(filepath.Dir(page)) == "docs" && !led[filepath.Clean(page)] {
+			t.Errorf("README.md does not link to %s", page)
 		}
 	}
 }
