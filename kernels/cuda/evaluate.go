@@ -19,7 +19,7 @@ type evaluation struct {
 
 // evaluate runs f with a formula prepared, after the transfers to what it reads and writes.
 func (d *Device) evaluate(op string, f Formula, in FormulaInputs, out kernels.Mat, run func(e *evaluation)) error {
-	if err := f.check(in); err != nil {
+	if err := checkFormula(f, in); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	e := &evaluation{d: d, f: f}
@@ -37,7 +37,7 @@ func (d *Device) evaluate(op string, f Formula, in FormulaInputs, out kernels.Ma
 		*[]*int32{&e.args.type0, &e.args.type1}[i] = int32(t)
 	}
 	d.operation(op, func() {
-		e.code = sent(d, f.words())
+		e.code = sent(d, formulaWords(f))
 		e.args.code = e.code
 		run(e)
 		d.drop(e.code)

@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,65 +12,54 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// FormulaOp is an operation of a [Formula], in float32.
-type FormulaOp uint8
-
-// The operations, with the guards of package gp.
-const (
-	LoadMatrix        FormulaOp = iota + 1 // |element| of matrix Arg
-	LoadCol                                // element of vector Arg, one for every column
-	LoadRow                                // element of vector Arg, one for every row
-	Affine                                 // (A - sub) / div with the two numbers of statistic Arg
-	Square                                 // A²
-	Negate                                 // -A
-	Absolute                               // |A|
-	Logarithm                              // ln(|A| + 0.001)
-	Exponential                            // e^min(A, 100)
-	Root                                   // √|A|
-	HyperbolicTangent                      // tanh A
-	Plus                                   // A + B
-	Minus                                  // A - B
-	Times                                  // A·B
-	Quotient                               // A / (|B| + 1e-8)
-	Least                                  // min(A, B), NaN if one is
-	Most                                   // max(A, B), NaN if one is
+// Names of package kernels that this package's operations take.
+type (
+	FormulaOp     = kernels.FormulaOp
+	FormulaInstr  = kernels.FormulaInstr
+	Formula       = kernels.Formula
+	FormulaInputs = kernels.FormulaInputs
+	StatKind      = kernels.StatKind
 )
 
-// FormulaInstr computes one value; A and B are numbers of earlier instructions.
-type FormulaInstr struct {
-	Op        FormulaOp
-	A, B, Arg int
-}
-
-// Formula is a score as straight-line code over the elements of matrices of one shape. The last instruction is the result.
-type Formula []FormulaInstr
-
-// StatKind is a statistic of a formula's values over a whole matrix, as the two numbers that [Affine] takes.
-type StatKind int32
-
-// The statistics: sub and div are
+// The operations of formulas.
 const (
-	StatRange   StatKind = iota + 1 // min, max - min; NaN if there is one
-	StatMoments                     // mean, standard deviation over n-1
-	StatNorm                        // 0, √Σx²
-	StatTotal                       // 0, Σ|x| + 1e-8
+	LoadMatrix        = kernels.LoadMatrix
+	LoadCol           = kernels.LoadCol
+	LoadRow           = kernels.LoadRow
+	Affine            = kernels.Affine
+	Square            = kernels.Square
+	Negate            = kernels.Negate
+	Absolute          = kernels.Absolute
+	Logarithm         = kernels.Logarithm
+	Exponential       = kernels.Exponential
+	Root              = kernels.Root
+	HyperbolicTangent = kernels.HyperbolicTangent
+	Plus              = kernels.Plus
+	Minus             = kernels.Minus
+	Times             = kernels.Times
+	Quotient          = kernels.Quotient
+	Least             = kernels.Least
+	Most              = kernels.Most
 )
 
-// FormulaInputs is what a formula reads, on the device.
-type FormulaInputs struct {
-	Matrices []kernels.Mat // at most 2, F32, BF16 or F16, of one shape
-	Vectors  []kernels.Mat // at most 12, F32 [1, n]
-	Stats    kernels.Mat   // F32 [1, 2·k]: statistic i has its two numbers at 2i and 2i+1
-}
+// The statistics of formulas.
+const (
+	StatRange   = kernels.StatRange
+	StatMoments = kernels.StatMoments
+	StatNorm    = kernels.StatNorm
+	StatTotal   = kernels.StatTotal
+)
 
 // ErrFormula is the error of a formula that cannot be compiled, or inputs that do not fit it.
-var ErrFormula = errors.New("bad formula")
+var ErrFormula = kernels.ErrFormula
+
+var _ kernels.Scorer = (*Device)(nil)
 
 // Most of what a formula may have.
 const (
-	maxFormula  = 250
-	maxMatrices = 2
-	maxVectors  = 12
+	maxFormula  = kernels.MaxFormula
+	maxMatrices = kernels.MaxFormulaMatrices
+	maxVectors  = kernels.MaxFormulaVectors
 )
 
 // formulaArgs mirrors FormulaArgs of formula.cu.
@@ -92,8 +80,8 @@ const (
 	scalarsAt  = vectorsAt + 8*maxVectors
 )
 
-// check finds faults of a formula with its inputs.
-func (f Formula) check(in FormulaInputs) error {
+// checkFormula finds faults of a formula with its inputs.
+func checkFormula(f Formula, in FormulaInputs) error {
 	if len(f) == 0 || len(f) > maxFormula || len(in.Matrices) > maxMatrices || len(in.Vectors) > maxVectors {
 		return fmt.Errorf("%w: %d instructions (at most %d), %d matrices (%d), %d vectors (%d)",
 			ErrFormula, len(f), maxFormula, len(in.Matrices), maxMatrices, len(in.Vectors), maxVectors)
@@ -120,8 +108,8 @@ func (f Formula) check(in FormulaInputs) error {
 	return nil
 }
 
-// words is the formula as the host build reads it.
-func (f Formula) words() []uint32 {
+// formulaWords is the formula as the host build reads it.
+func formulaWords(f Formula) []uint32 {
 	var list []uint32
 	for _, i := range f {
 		list = append(list, uint32(i.Op)|uint32(i.A&255)<<8|uint32(i.B&255)<<16|uint32(i.Arg&255)<<24)
@@ -129,8 +117,8 @@ func (f Formula) words() []uint32 {
 	return list
 }
 
-// ptx writes the formula for the element (row, col) into the register result; kernel is the entry that it becomes a part of.
-func (f Formula) ptx(kernel, result, row, col string, types []kernels.DType) string {
+// formulaPTX writes the formula for the element (row, col) into the register result; kernel is the entry that it becomes a part of.
+func formulaPTX(f Formula, kernel, result, row, col string, types []kernels.DType) string {
 	var b strings.Builder
 	param := func(at int) string { return fmt.Sprintf("[%s_param_0+%d]", kernel, at) }
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\t"+format+";\n", args...) }
@@ -241,7 +229,7 @@ func formulaModule(kernel string, f Formula, types []kernels.DType) (string, err
 	for l := range strings.Lines(body + "\n}\n") {
 		mark := strings.Fields(l)
 		if len(mark) == 5 && mark[0] == "//" && mark[1] == "SCORE" {
-			l = f.ptx(kernel, mark[2], mark[3], mark[4], types)
+			l = formulaPTX(f, kernel, mark[2], mark[3], mark[4], types)
 		}
 		out.WriteString(l)
 	}

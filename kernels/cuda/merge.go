@@ -3,39 +3,30 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/modelcompress/compress/kernels"
 )
 
+// Names of package kernels that this package's operations take.
+type (
+	Source     = kernels.Source
+	Arithmetic = kernels.Arithmetic
+	Conflicts  = kernels.Conflicts
+	AdamStep   = kernels.AdamStep
+)
+
 // ErrMerge is the error of models that cannot be merged on the device.
-var ErrMerge = errors.New("bad merge")
+var ErrMerge = kernels.ErrMerge
 
 // MaxModels is the most models of one merge.
-const MaxModels = 8
+const MaxModels = kernels.MaxModels
 
-// Source is one model of a merge.
-type Source struct {
-	M      kernels.Mat
-	Weight float32
-	// Keep is how many differences to the base stay, the largest by magnitude, of equal ones the first (TIES); 0 keeps all.
-	Keep int
-	// Share, if above 0, is the chance times 2³² with which each difference stays (DARE), drawn by number from the sequence that A and B
-	// key. Restoring the norm is up to Weight.
-	Share, A, B uint32
-}
-
-// Arithmetic describes task arithmetic:
-//
-//	v_t = Weight_t · kept(M_t - base);  out = base + Lambda · Σ v_t (/ Σ Weight_t if Normalise)
-//
-// With Consensus, only the v_t count whose sign is that of Σ v_t (a sum of 0 is positive), element by element, and only their weights.
-type Arithmetic struct {
-	Lambda               float32
-	Consensus, Normalise bool
-}
+var (
+	_ kernels.Merger  = (*Device)(nil)
+	_ kernels.Stepper = (*Device)(nil)
+)
 
 // mergeArgs mirrors MergeArgs of merge.cu.
 type mergeArgs struct {
@@ -150,12 +141,6 @@ func (d *Device) Merge(out, base kernels.Mat, list []Source, a Arithmetic) error
 	return nil
 }
 
-// Conflicts are counts over the elements of models' kept differences.
-type Conflicts struct {
-	Signs     [MaxModels + 1][MaxModels + 1]uint64 // [p][n]: elements with p positive and n negative differences; [0][0] is not counted
-	Mass, Net float64                              // Σ Σ|δ| and Σ |Σ δ|
-}
-
 // Conflicts counts the signs of models' kept differences to the base. It waits for the result.
 func (d *Device) Conflicts(base kernels.Mat, list []Source) (Conflicts, error) {
 	var c Conflicts
@@ -194,13 +179,6 @@ func (d *Device) failed() error {
 		return d.err
 	}
 	return d.lost
-}
-
-// AdamStep holds the numbers of one step of AdamW:
-//
-//	g = Scale·g;  p = p·Decay;  m += Rise1·(g - m);  v = Beta2·v + Rise2·g²;  p += Step·m / (√v/Root2 + Eps)
-type AdamStep struct {
-	Scale, Decay, Rise1, Beta2, Rise2, Root2, Eps, Step float32
 }
 
 // adamArgs mirrors AdamArgs of merge.cu.

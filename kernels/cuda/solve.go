@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -11,7 +10,9 @@ import (
 )
 
 // ErrNotPositive is the error of a matrix that has no Cholesky factor.
-var ErrNotPositive = errors.New("matrix is not positive definite")
+var ErrNotPositive = kernels.ErrNotPositive
+
+var _ kernels.Solver = (*Device)(nil)
 
 // solveArgs mirrors SolveArgs of solve.cu.
 type solveArgs struct {

@@ -23,6 +23,16 @@ type completed struct {
 // Ops implements [kernels.Device].
 func (d *completed) Ops() *kernels.Ops { return &d.ops }
 
+// Unwrap gives the device itself; see [kernels.As].
+func (d *completed) Unwrap() kernels.Device { return d.Device }
+
+// Missed counts what the host computed instead of the device; see [kernels.Missed].
+func (d *completed) Missed(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls[what]++
+}
+
 // narrow is a device whose attention serves heads of so many channels at most.
 type narrow interface{ WidestHead() int }
 

@@ -1,0 +1,100 @@
+package kernels
+
+import "errors"
+
+// As finds what a device can do beyond [Ops]: an interface such as [Scorer], [Solver], [Merger] or [Stepper], of the device itself or of one
+// that it wraps (its method Unwrap). Devices of the host have none of them: packages compute such things there themselves.
+func As[T any](dev Device) (t T, ok bool) {
+	for dev != nil {
+		if t, ok = dev.(T); ok {
+			return t, true
+		}
+		w, wraps := dev.(interface{ Unwrap() Device })
+		if !wraps {
+			break
+		}
+		dev = w.Unwrap()
+	}
+	return t, false
+}
+
+// Missed tells a device away from the host that the host computes something instead of it, for want of an operation, memory or a form
+// that the operation takes. The device counts it with the operations that it lacks, if it keeps count.
+func Missed(dev Device, what string) {
+	if dev == nil || dev.Info().Host {
+		return
+	}
+	if c, ok := As[interface{ Missed(what string) }](dev); ok {
+		c.Missed(what)
+	}
+}
+
+// ErrNotPositive is the error of a matrix that has no Cholesky factor.
+var ErrNotPositive = errors.New("matrix is not positive definite")
+
+// Solver is a device with factorisations and solves in F64.
+type Solver interface {
+	// Cholesky replaces the lower triangle of the symmetric matrix a, F64 [n, n], by its factor L with L·Lᵀ = a. What lies above
+	// the diagonal is not read; it may be written. It waits for the result; the error of a pivot that is not positive wraps
+	// [ErrNotPositive].
+	Cholesky(a Mat) error
+	// SolveLower replaces b, F64 [n, m], by the solution y of L·y = b, or if transposed of Lᵀ·y = b, with the lower triangle L of
+	// l, F64 [n, n]. Failures are reported by Sync.
+	SolveLower(l, b Mat, transposed bool)
+}
+
+// ErrMerge is the error of models that cannot be merged on a device.
+var ErrMerge = errors.New("bad merge")
+
+// MaxModels is the most models of one merge on a device.
+const MaxModels = 8
+
+// Source is one model of a merge.
+type Source struct {
+	M      Mat
+	Weight float32
+	// Keep is how many differences to the base stay, the largest by magnitude, of equal ones the first (TIES); 0 keeps all.
+	Keep int
+	// Share, if above 0, is the chance times 2³² with which each difference stays (DARE), drawn by number from the sequence that A and B
+	// key. Restoring the norm is up to Weight.
+	Share, A, B uint32
+}
+
+// Arithmetic describes task arithmetic:
+//
+//	v_t = Weight_t · kept(M_t - base);  out = base + Lambda · Σ v_t (/ Σ Weight_t if Normalise)
+//
+// With Consensus, only the v_t count whose sign is that of Σ v_t (a sum of 0 is positive), element by element, and only their weights.
+type Arithmetic struct {
+	Lambda               float32
+	Consensus, Normalise bool
+}
+
+// Conflicts are counts over the elements of models' kept differences.
+type Conflicts struct {
+	Signs     [MaxModels + 1][MaxModels + 1]uint64 // [p][n]: elements with p positive and n negative differences; [0][0] is not counted
+	Mass, Net float64                              // Σ Σ|δ| and Σ |Σ δ|
+}
+
+// Merger is a device with task arithmetic. Errors that the methods return wrap [ErrMerge].
+type Merger interface {
+	// Merge writes task arithmetic of models to out, a weight of base's shape, in one pass after the cuts were found. Failures of
+	// the device are reported by Sync.
+	Merge(out, base Mat, list []Source, a Arithmetic) error
+	// Conflicts counts the signs of models' kept differences to the base. It waits for the result.
+	Conflicts(base Mat, list []Source) (Conflicts, error)
+}
+
+// AdamStep holds the numbers of one step of AdamW:
+//
+//	g = Scale·g;  p = p·Decay;  m += Rise1·(g - m);  v = Beta2·v + Rise2·g²;  p += Step·m / (√v/Root2 + Eps)
+type AdamStep struct {
+	Scale, Decay, Rise1, Beta2, Rise2, Root2, Eps, Step float32
+}
+
+// Stepper is a device with an optimiser's step.
+type Stepper interface {
+	// AdamW makes one step on p with the gradient g and the moments m and v, F32 without gaps and of one length. Products and sums
+	// are rounded one by one, as on the host.
+	AdamW(p, m, v, g Mat, s AdamStep)
+}
