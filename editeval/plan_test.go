@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/strict"
 )
 
@@ -124,6 +125,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	f.Add([]byte("editors: &a [rome, *a]\nedits: x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
 		p, err := Parse("p.yaml", text)
 		if err != nil && !errors.Is(err, ErrPlan) {
 			t.Errorf("%v", err)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 // anyExpr draws expressions over a set of symbols.
@@ -150,6 +151,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		e, err := Parse(text)
 		if err != nil {
 			return
@@ -168,6 +170,7 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
 		e, err := ParseJSON(text)
 		if err != nil {
 			return

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -429,6 +430,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`[{"src":"a R","subject":"R","alt":"x","loc":"l"}]`))
 	f.Add([]byte(`[{"prompt":"R","subject":"R","target_new":"x","locality":{"n":{"prompt":["a"],"ground_truth":["b"]}}}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hostile.Watch(t, len(data))()
 		if s, err := Parse(data); err == nil {
 			for i := range s.Records {
 				if r := &s.Records[i]; r.Subject == "" || !strings.Contains(r.Prompt, "{}") {
@@ -442,7 +444,10 @@ func FuzzParse(f *testing.F) {
 func FuzzReadJournal(f *testing.F) {
 	body := []byte(`{"header":{"format":"compress edits journal","version":1}}`)
 	f.Add(append([]byte(probe.Hash(body)+" "), append(body, '\n')...))
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = ReadJournal(bytes.NewReader(data)) })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hostile.Watch(t, len(data))()
+		_, _ = ReadJournal(bytes.NewReader(data))
+	})
 }
 
 // Figures with known values.

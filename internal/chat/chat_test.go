@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 // TestRenderedAsJinja compares renderings with those of Python's jinja2, with the settings of the transformers library (testdata/rendered.json).
@@ -85,6 +87,7 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, src string) {
+		defer hostile.Watch(t, len(src))()
 		tpl, err := Parse(src, map[string]string{"bos_token": "<s>"}, nil)
 		if err != nil {
 			return

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -169,6 +170,7 @@ func FuzzTemplate(f *testing.F) {
 	}
 	n := names(f)
 	f.Fuzz(func(t *testing.T, s string) {
+		defer hostile.Watch(t, len(s))()
 		for _, o := range []Options{Tasks(), Chats(func() time.Time { return time.Unix(0, 0) })} {
 			tmpl, err := Parse(s, o)
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"pgregory.net/rapid"
 )
 
@@ -254,6 +255,7 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		src, err := Parse("x", []byte(text))
 		if (src == nil) == (err == nil) {
 			t.Fatalf("both or neither: %v %v", src, err)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 // What Python 3.11 prints.
@@ -82,6 +84,7 @@ func FuzzLiteral(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
+		defer hostile.Watch(t, len(s))()
 		v, err := ParseLiteral(s)
 		if err != nil {
 			return

@@ -15,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -498,6 +499,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(`{"model":{"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]},"added_tokens":[{"id":3,"content":" ","lstrip":true}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hostile.Watch(t, len(data))()
 		tok, err := tokenizer.Parse(data)
 		if err != nil {
 			return
@@ -527,6 +529,7 @@ func FuzzEncode(f *testing.F) {
 		all[name] = small(f, name)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		for name, tok := range all {
 			ids, err := tok.Encode(text, bare)
 			if err != nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 type head struct{ Name string }
@@ -45,6 +47,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(append(bytes.Clone(text), "garbage\n"...))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
 		path := filepath.Join(t.TempDir(), "j")
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,8 @@ package packed
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 // Only a configuration that says nothing but that matrices are packed loses the key that says so.
@@ -41,6 +43,7 @@ func FuzzPlain(f *testing.F) {
 	f.Add([]byte(`null`))
 	f.Add([]byte(``))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
 		plain, packed := Plain(text)
 		var raw map[string]json.RawMessage
 		switch {

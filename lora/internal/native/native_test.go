@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -134,6 +135,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add(`{"peft_type": "PROLORA", "format_version": 1, "r": 4, "lora_alpha": 1, "in_parts": 2, "out_parts": 99999999, "target_modules": ".*"}`)
 	f.Add(`{"peft_type": "MOS", "format_version": 1, "r": 1, "lora_alpha": 1e308, "equivalent_rank": 1, "shards": 9223372036854775807, "target_modules": ["q_proj"]}`)
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		c, err := parse([]byte(text))
 		if err != nil {
 			return

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 func TestParseKeepsOrderAndText(t *testing.T) {
@@ -57,6 +59,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		o, err := Parse([]byte(text))
 		if err != nil {
 			return

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -413,6 +414,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(nanoRecipe)
 	f.Add("base_model: {model: {path: a}}\nexperts: [{source_model: b, noise_scale: 1e-3}]\nshared_experts: []\ndtype: bfloat16\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		c, err := Parse("x", []byte(text))
 		var p *strict.Problems
 		if (c == nil) == (err == nil) || err != nil && !errors.As(err, &p) {

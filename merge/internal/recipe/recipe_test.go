@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -508,6 +509,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("merge_method: linear\nmodels: [{model: m/a}]\ntokenizer: {source: union, tokens: {a: {source: {kind: zero}}}, pad_to_multiple_of: 8}\nchat_template: auto\n")
 	methods := g.methods(f)
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		docs, err := Parse("x", []byte(text))
 		if (docs == nil) == (err == nil) {
 			t.Fatalf("both or neither: %v", err)

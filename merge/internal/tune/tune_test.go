@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
@@ -263,6 +264,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(example)
 	f.Add("a: &x {search: [0, 1]}\nb: *x\n---\nc: [{search: [1, 2], scale: log}]\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		s, err := Parse("x", []byte(text))
 		if (s == nil) == (err == nil) {
 			t.Fatalf("%v %v", s, err)

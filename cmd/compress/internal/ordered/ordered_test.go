@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 func TestOrderSurvives(t *testing.T) {
@@ -39,6 +40,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hostile.Watch(t, len(data))()
 		list, err := ordered.Parse(data)
 		if err != nil || !json.Valid(data) {
 			return

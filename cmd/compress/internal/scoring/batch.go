@@ -81,14 +81,25 @@ func readPlan(file string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{}
-	if err := yaml.UnmarshalWithOptions(text, p, yaml.Strict()); err != nil {
+	p, err := parsePlan(text)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, planFault(err))
 	}
 	if err := p.check(file); err != nil {
 		return nil, err
 	}
 	return p, p.settle()
+}
+
+// parsePlan reads the YAML. Its parser panics on some tags that do not fit; that is an error here.
+func parsePlan(text []byte) (p *Plan, err error) {
+	defer func() {
+		if recover() != nil {
+			p, err = nil, errors.New("a tag (!!) that is not for this place")
+		}
+	}()
+	p = &Plan{}
+	return p, yaml.UnmarshalWithOptions(text, p, yaml.Strict())
 }
 
 // planFault is what the YAML package has to say, without the names of this program's own types.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -130,6 +131,7 @@ func FuzzReadOverrides(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
 		if list, err := ReadOverrides(file(t, string(text))); err == nil && len(list) == 0 || err != nil && !errors.Is(err, ErrOverrides) {
 			t.Errorf("%d overrides, %v", len(list), err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -132,6 +133,7 @@ func FuzzPattern(f *testing.F) {
 	f.Add(`#### (\-?[0-9\.\,]+)`, "#### 5")
 	f.Add(`[\s\d]$`, "1\n")
 	f.Fuzz(func(t *testing.T, pattern, text string) {
+		defer hostile.Watch(t, len(pattern)+len(text))()
 		if len(text) > 200 || len(pattern) > 60 {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -67,7 +68,10 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Fuzz(func(t *testing.T, text []byte) { read(bytes.NewReader(text), int64(len(text))) })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
+		read(bytes.NewReader(text), int64(len(text)))
+	})
 }
 
 // A file of columns without rows, as pyarrow writes it, has no records and no fault.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 // Any text is a definition or an error.
@@ -15,6 +17,7 @@ func FuzzAdd(f *testing.F) {
 	f.Add("a: &x [1]\nb: *x\n")
 	f.Add(strings.Repeat("- ", 100))
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		l := NewLibrary()
 		read := func(p string) ([]byte, error) {
 			if p == "x.yaml" {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
 )
 
 func node(t *testing.T, text string) *Node {
@@ -108,6 +110,7 @@ func FuzzString(f *testing.F) {
 	f.Add(`"a\n\u00e9\ud83d\ude00\/"`)
 	f.Add(`"\ud800"`)
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hostile.Watch(t, len(text))()
 		c, err := NewCursor(text)
 		if err != nil {
 			return

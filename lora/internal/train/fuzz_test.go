@@ -1,0 +1,48 @@
+package train
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
+)
+
+// FuzzState: the state of an interrupted training run.
+func FuzzState(f *testing.F) {
+	path := filepath.Join(f.TempDir(), stateName(3))
+	entries := []entry{f32Entry("a", []float32{1, 2}), f32Entry(optimiser+"m.a", []float32{3, 4}), f32Entry(optimiser+"v.a", []float32{5, 6})}
+	if err := writeState(path, entries, Progress{Step: 3, Fingerprint: "x", Steps: []Step{{}}, Evals: []Eval{{}}}); err != nil {
+		f.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	header, data := hostile.Parts(file)
+	f.Add(header, data)
+	f.Add(`{"__metadata__":{"progress":"{"}}`, []byte{})
+	f.Add(`{"__metadata__":{"progress":"{\"step\":-1}"},"optimizer.a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}`, []byte{0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, header string, data []byte) {
+		defer hostile.Watch(t, len(header)+len(data))()
+		if err := os.WriteFile(path, hostile.File(header, data), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var p Progress
+		s, err := readState(path, &p)
+		if err != nil {
+			return
+		}
+		defer s.Close()
+		_ = fillFrom(s, "a", make([]float32, 2))
+		state, err := optimizerState(s)
+		if err != nil {
+			return
+		}
+		for name, x := range state {
+			if len(x) > len(data) {
+				t.Errorf("%s: %d values from %d bytes", name, len(x), len(data))
+			}
+		}
+	})
+}

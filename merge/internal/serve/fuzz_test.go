@@ -1,0 +1,74 @@
+package serve
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// FuzzReadPrompts: the prompts that a router is trained on.
+func FuzzReadPrompts(f *testing.F) {
+	for _, s := range []string{"\"a\"\n{\"text\":\"b\"}\n{\"prompt\":\"c\"}\n\n", "{\"text\":1}\n", "[]", "\"\"\n", "{\"text\":\"a\"", "\xff\"\n"} {
+		f.Add([]byte(s))
+	}
+	path := filepath.Join(f.TempDir(), "p.jsonl")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hostile.Watch(t, len(text))()
+		if err := os.WriteFile(path, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		list, err := ReadPrompts(path)
+		if err == nil && (len(list) == 0 || len(list) > promptLimit) {
+			t.Errorf("%d prompts", len(list))
+		}
+	})
+}
+
+// FuzzReadFeatures: features from outside are of length 1.
+func FuzzReadFeatures(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "f.safetensors")
+	for _, rows := range []int64{1, 3} {
+		w, err := safetensors.Create(path, []safetensors.Info{{Name: "features", DType: safetensors.F32, Shape: []int64{rows, 2}, Size: 8 * rows}}, nil, safetensors.Options{Overwrite: true})
+		if err != nil {
+			f.Fatal(err)
+		}
+		data := make([]byte, 8*rows)
+		for i := range data {
+			data[i] = byte(i)
+		}
+		if err := w.WriteTensor("features", data); err != nil {
+			f.Fatal(err)
+		}
+		if err := w.Finish(); err != nil {
+			f.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hostile.Watch(t, len(data))()
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		list, err := ReadFeatures(path)
+		if err != nil {
+			return
+		}
+		for _, x := range list {
+			s := 0.0
+			for _, v := range x {
+				s += v * v
+			}
+			if math.Abs(s-1) > 1e-9 {
+				t.Errorf("length² %g", s)
+			}
+		}
+	})
+}
