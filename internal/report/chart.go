@@ -17,7 +17,8 @@ const (
 	Scatter
 	// Bar shows one horizontal bar for every label and series.
 	Bar
-	// Heat shows one row for every series and one column for every label; the darker, the larger.
+	// Heat shows one row for every series and one column for every label; the stronger, the larger. It is a table of coloured
+	// cells, so that its numbers can be read at any width.
 	Heat
 )
 
@@ -30,6 +31,7 @@ type Chart struct {
 	Labels []string // Bar: the groups; Heat: the columns
 	Series []Series
 	Scale  [2]float64 // Heat: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and the largest there is
+	Format string     // Heat: how numbers are printed; empty: "%.3g"
 }
 
 // Axis is a caption and a scale.
@@ -44,6 +46,7 @@ type Series struct {
 	Name      string
 	X, Y      []float64
 	Low, High []float64
+	Joined    bool // Scatter: the points are joined all the same
 }
 
 // whisker is the error bar of a value.
@@ -62,8 +65,9 @@ func (s Series) x(i int) float64 {
 	return s.X[i]
 }
 
-// SVG draws the chart with classes that the page's style sheet colours, so that it follows light, dark and print.
-func (c *Chart) SVG() string {
+// HTML is the figure: an SVG, or the table of a heat map, with classes that the page's style sheet colours, so that it follows
+// light, dark and print.
+func (c *Chart) HTML() string {
 	switch c.Kind {
 	case Bar:
 		return c.bars()
@@ -73,9 +77,10 @@ func (c *Chart) SVG() string {
 	return c.points()
 }
 
+// Drawings are as wide as a phone, and letters in them about as large as those beside them.
 const (
-	plotW, plotH             = 480.0, 290.0
-	left, right, top, bottom = 58.0, 14.0, 10.0, 44.0
+	plotW, plotH             = 360.0, 250.0
+	left, right, top, bottom = 58.0, 14.0, 12.0, 44.0
 	colours                  = 8 // classes c0 … c7 of the style sheet
 )
 
@@ -161,8 +166,9 @@ func number(v float64) string {
 
 type svg struct{ strings.Builder }
 
-func (b *svg) open(w, h float64, title string) {
-	fmt.Fprintf(b, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`, w, h, html.EscapeString(title))
+func (b *svg) open(w, h float64, c *Chart) {
+	title := html.EscapeString(c.Title)
+	fmt.Fprintf(b, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s"><title>%s</title><desc>%s</desc>`, w, h, title, title, html.EscapeString(c.describe()))
 }
 
 func (b *svg) text(x, y float64, anchor, s string) {
@@ -186,26 +192,37 @@ func (c *Chart) points() string {
 	x, xt := fit(xs, c.X.Log, left, plotW-right)
 	y, yt := fit(ys, c.Y.Log, plotH-bottom, top)
 	var b svg
-	b.open(plotW, plotH, c.Title)
+	b.open(plotW, plotH, c)
 	for _, t := range yt {
 		b.line("grid", left, y.at(t), plotW-right, y.at(t))
 		b.text(left-6, y.at(t)+4, "end", number(t))
 	}
-	for _, t := range xt {
-		b.text(x.at(t), plotH-bottom+17, "middle", number(t))
-	}
+	b.ticks(x, xt, plotH-bottom+17)
 	b.line("axis", left, plotH-bottom, plotW-right, plotH-bottom)
 	b.text((left+plotW-right)/2, plotH-6, "middle", c.X.Label)
 	fmt.Fprintf(&b, `<text transform="translate(13 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, (top+plotH-bottom)/2, html.EscapeString(c.Y.Label))
 	for i, s := range c.Series {
-		c.trace(&b, i%colours, s, x, y)
+		c.trace(&b, i, s, x, y)
 	}
 	b.WriteString("</svg>")
 	return b.String()
 }
 
+// ticks writes the numbers below an axis, leaving out those that would touch the one before.
+func (b *svg) ticks(x scale, at []float64, y float64) {
+	free := math.Inf(-1)
+	for _, t := range at {
+		s := number(t)
+		half := charW * float64(len(s)) / 2
+		if middle := min(x.at(t), plotW-half); middle-half > free {
+			b.text(middle, y, "middle", s)
+			free = middle + half + charW/2
+		}
+	}
+}
+
 // trace draws one series; markers only where they do not run together.
-func (c *Chart) trace(b *svg, colour int, s Series, x, y scale) {
+func (c *Chart) trace(b *svg, n int, s Series, x, y scale) {
 	var path, dots strings.Builder
 	pen := "M"
 	for i, v := range s.Y {
@@ -220,12 +237,57 @@ func (c *Chart) trace(b *svg, colour int, s Series, x, y scale) {
 			fmt.Fprintf(&dots, `<path class="whisker" d="M%.1f %.1fV%.1fM%.1f %.1fh6m-6 %.1fh6"/>`, px, y.at(low), y.at(high), px-3, y.at(low), y.at(high)-y.at(low))
 		}
 		if c.Kind == Scatter || len(s.Y) <= 40 {
-			fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3"><title>%s: %s, %s</title></circle>`,
-				px, py, html.EscapeString(s.Name), number(s.x(i)), number(v))
+			fmt.Fprintf(&dots, `<path d="M%.1f %.1f%s"><title>%s: %s, %s</title></path>`,
+				px, py, markers[n%len(markers)], html.EscapeString(s.Name), number(s.x(i)), number(v))
 		}
 	}
-	if c.Kind == Line {
-		fmt.Fprintf(b, `<path class="stroke c%d" d="%s"/>`, colour, path.String())
+	if c.Kind == Line || s.Joined {
+		fmt.Fprintf(b, `<path class="stroke c%d" d="%s"/>`, n%colours, path.String())
 	}
-	fmt.Fprintf(b, `<g class="fill c%d">%s</g>`, colour, dots.String())
+	fmt.Fprintf(b, `<g class="fill c%d">%s</g>`, n%colours, dots.String())
+}
+
+// markers are outlines around a point: disc, square, triangle, diamond, so that series differ without colour too.
+var markers = []string{
+	"m-3.3 0a3.3 3.3 0 1 0 6.6 0a3.3 3.3 0 1 0 -6.6 0z", "m-3 -3h6v6h-6z", "m0 -4l3.9 6.8h-7.8z", "m0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
+}
+
+// key is the marker of a series as a drawing of its own, for a legend.
+func (c *Chart) key(n int) string {
+	shape := markers[n%len(markers)]
+	if c.Kind == Bar {
+		shape = "m-5 -5h10v10h-10z"
+	}
+	return fmt.Sprintf(`<svg viewBox="-6 -6 12 12" aria-hidden="true" class="key c%d"><path class="fill" d="M0 0%s"/></svg>`, n%colours, shape)
+}
+
+// maxSaid bounds the values that a description lists.
+const maxSaid = 12
+
+// describe says what a drawing shows, for those who do not see it.
+func (c *Chart) describe() string {
+	var parts []string
+	for _, s := range c.Series[:min(len(c.Series), maxSaid)] {
+		var ends []string
+		for i, v := range s.Y {
+			switch {
+			case math.IsNaN(v) || math.IsInf(v, 0):
+			case c.Kind == Bar && i < min(len(c.Labels), maxSaid):
+				ends = append(ends, c.Labels[i]+" "+number(v))
+			case c.Kind != Bar && (i == 0 || i == len(s.Y)-1):
+				ends = append(ends, fmt.Sprintf("%s at %s", number(v), number(s.x(i))))
+			}
+		}
+		join := map[bool]string{true: ", ", false: " to "}[c.Kind == Bar]
+		if c.Kind == Scatter {
+			parts = append(parts, fmt.Sprintf("%s: %d points", s.Name, len(s.Y)))
+		} else if len(ends) > 0 {
+			parts = append(parts, s.Name+": "+strings.Join(ends, join))
+		}
+	}
+	axes := strings.Trim(c.Y.Label+" over "+c.X.Label, " ")
+	if c.Kind == Bar {
+		axes = c.X.Label
+	}
+	return axes + ". " + strings.Join(parts, "; ")
 }

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"strings"
 	"unicode/utf8"
 )
 
 const (
 	barH, barGap = 18.0, 10.0
-	cellH        = 22.0
-	charW        = 6.6 // average width of a letter at the style sheet's size
+	charW        = 6.9 // average width of a letter at the style sheet's size
 )
 
 // gutter is the room for the longest caption on the left.
@@ -40,11 +40,11 @@ func (c *Chart) bars() string {
 	group := barH*float64(len(c.Series)) + barGap
 	h := group*float64(len(c.Labels)) + bottom
 	var b svg
-	b.open(plotW, h, c.Title)
+	b.open(plotW, h, c)
 	for _, t := range ticks {
 		b.line("grid", x.at(t), 0, x.at(t), h-bottom)
-		b.text(x.at(t), h-bottom+15, "middle", number(t))
 	}
+	b.ticks(x, ticks, h-bottom+15)
 	for i, label := range c.Labels {
 		y := group*float64(i) + barGap/2
 		b.text(g-6, y+(group-barGap)/2+4, "end", clip(label, g-12))
@@ -65,12 +65,10 @@ func (c *Chart) bars() string {
 	return b.String()
 }
 
-// heat draws cells whose strength follows the value; the values are printed where they fit.
+// heat is a table of cells whose strength follows the value.
 func (c *Chart) heat() string {
 	lo, hi := math.Inf(1), math.Inf(-1)
-	names := make([]string, len(c.Series))
-	for i, s := range c.Series {
-		names[i] = s.Name
+	for _, s := range c.Series {
 		for _, v := range s.Y {
 			if !math.IsNaN(v) && !math.IsInf(v, 0) {
 				lo, hi = min(lo, v), max(hi, v)
@@ -80,33 +78,36 @@ func (c *Chart) heat() string {
 	if c.Scale[0] < c.Scale[1] {
 		lo, hi = c.Scale[0], c.Scale[1]
 	}
-	g := gutter(names)
-	w := (plotW - g) / float64(max(len(c.Labels), 1))
-	var b svg
-	b.open(plotW, cellH*float64(len(c.Series))+bottom, c.Title)
-	for i, s := range c.Series {
-		y := cellH * float64(i)
-		b.text(g-6, y+cellH/2+4, "end", clip(s.Name, g-12))
-		for j, v := range s.Y {
-			if j >= len(c.Labels) || math.IsNaN(v) || math.IsInf(v, 0) {
-				continue
-			}
-			part := 1.0
-			if hi > lo {
-				part = min(1, max(0, (v-lo)/(hi-lo)))
-			}
-			fmt.Fprintf(&b, `<rect class="fill c0" fill-opacity="%.2f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s, %s: %s</title></rect>`,
-				0.08+0.84*part, g+w*float64(j), y, w-1, cellH-1, html.EscapeString(s.Name), html.EscapeString(c.Labels[j]), number(v))
-			if t := number(v); w > charW*float64(len(t))+4 {
-				b.text(g+w*(float64(j)+0.5), y+cellH/2+4, "middle", t)
-			}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<div class="scroll" tabindex="0" role="region" aria-label="%s"><table class="heat"><thead><tr><th scope="col">%s</th>`,
+		html.EscapeString(c.Title), html.EscapeString(c.X.Label))
+	for _, l := range c.Labels {
+		fmt.Fprintf(&b, `<th scope="col">%s</th>`, html.EscapeString(l))
+	}
+	b.WriteString("</tr></thead><tbody>")
+	for _, s := range c.Series {
+		fmt.Fprintf(&b, `<tr><th scope="row">%s</th>`, html.EscapeString(s.Name))
+		for j := range c.Labels {
+			b.WriteString(c.cell(s, j, lo, hi))
 		}
+		b.WriteString("</tr>")
 	}
-	every := max(1, int(math.Ceil(40/w)))
-	for j := 0; j < len(c.Labels); j += every {
-		b.text(g+w*(float64(j)+0.5), cellH*float64(len(c.Series))+16, "middle", clip(c.Labels[j], max(w*float64(every), 24)))
-	}
-	b.text((g+plotW)/2, cellH*float64(len(c.Series))+36, "middle", c.X.Label)
-	b.WriteString("</svg>")
+	b.WriteString("</tbody></table></div>")
 	return b.String()
+}
+
+// cell is one of a heat map.
+func (c *Chart) cell(s Series, j int, lo, hi float64) string {
+	if j >= len(s.Y) || math.IsNaN(s.Y[j]) || math.IsInf(s.Y[j], 0) {
+		return "<td></td>"
+	}
+	part, format := 1.0, c.Format
+	if hi > lo {
+		part = min(1, max(0, (s.Y[j]-lo)/(hi-lo)))
+	}
+	text := fmt.Sprintf("%.3g", s.Y[j])
+	if format != "" {
+		text = fmt.Sprintf(format, s.Y[j])
+	}
+	return fmt.Sprintf(`<td style="--p:%.0f%%">%s</td>`, 100*part, text)
 }

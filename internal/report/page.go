@@ -2,7 +2,6 @@ package report
 
 import (
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
 )
@@ -14,17 +13,21 @@ type Page struct {
 	Sections []Section
 }
 
-// Section is a heading with text, facts, charts and tables, shown in that order.
+// Section is a heading with text, facts, charts, tables and lines to copy, shown in that order.
 type Section struct {
 	Title  string
 	Text   []string // paragraphs
 	Facts  []Fact
 	Charts []*Chart
 	Tables []*Table
+	Code   []string // command lines
 }
 
-// Fact is a named value, shown large.
-type Fact struct{ Name, Value string }
+// Fact is a named value, shown large; Note is a line below it, or empty.
+type Fact struct{ Name, Value, Note string }
+
+// manySections is from how many sections on a page begins with links to them.
+const manySections = 5
 
 //go:embed page.css
 var style string
@@ -34,9 +37,10 @@ var layout string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"css":    func() template.CSS { return template.CSS(style) },
-	"svg":    func(c *Chart) template.HTML { return template.HTML(c.SVG()) },
+	"draw":   func(c *Chart) template.HTML { return template.HTML(c.HTML()) },
+	"key":    func(c *Chart, i int) template.HTML { return template.HTML(c.key(i)) },
 	"legend": func(c *Chart) bool { return c.Kind != Heat && len(c.Series) > 1 },
-	"colour": func(i int) string { return fmt.Sprintf("c%d", i%colours) },
+	"many":   func(s []Section) bool { return len(s) >= manySections },
 }).Parse(layout))
 
 // HTML writes the page. It refers to nothing outside itself and runs no script.

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,7 +95,7 @@ func TestChartsAreWellFormed(t *testing.T) {
 
 // wellFormed parses the drawing and refuses coordinates that are not numbers.
 func wellFormed(t interface{ Fatalf(string, ...any) }, c *report.Chart) {
-	out := c.SVG()
+	out := c.HTML()
 	for d := xml.NewDecoder(strings.NewReader(out)); ; {
 		if _, err := d.Token(); err == io.EOF {
 			break
@@ -125,7 +126,7 @@ func TestErrorBars(t *testing.T) {
 	c := &report.Chart{Kind: report.Line, Series: []report.Series{{
 		Name: "a", Y: []float64{1, 2, 3, 4}, Low: []float64{0.5, math.NaN(), 3, 9}, High: []float64{30, 2.5, 3, 8},
 	}}}
-	svg := c.SVG()
+	svg := c.HTML()
 	if n := strings.Count(svg, "whisker"); n != 1 {
 		t.Errorf("%d error bars, want 1: one end is no number, one bar has no length, one is upside down", n)
 	}
@@ -138,9 +139,9 @@ func TestErrorBars(t *testing.T) {
 // TestHeatScale: with a scale of its own a map of equal values is as pale as they are, and values beyond it are as strong as its end.
 func TestHeatScale(t *testing.T) {
 	c := &report.Chart{Kind: report.Heat, Labels: []string{"1", "2", "3"}, Scale: [2]float64{0, 1}, Series: []report.Series{{Name: "a", Y: []float64{0.5, 0.5, 2}}}}
-	svg := c.SVG()
-	if strings.Count(svg, `fill-opacity="0.50"`) != 2 || strings.Count(svg, `fill-opacity="0.92"`) != 1 {
-		t.Error(svg)
+	table := c.HTML()
+	if strings.Count(table, `--p:50%">0.5<`) != 2 || strings.Count(table, `--p:100%">2<`) != 1 {
+		t.Error(table)
 	}
 	wellFormed(t, c)
 }
@@ -150,10 +151,129 @@ func page() *report.Page {
 		{
 			Title: "Result", Text: []string{"Half of the weights are gone; the model is measured before and after on text it has not seen."},
 			Facts:  []report.Fact{{Name: "perplexity", Value: "1.534"}, {Name: "windows", Value: "128"}, {Name: "data", Value: "sha256:0123456789abcdef0123456789abcdef"}},
-			Charts: charts(), Tables: []*report.Table{sample()},
+			Charts: charts(), Tables: []*report.Table{sample()}, Code: []string{"compress demo --out 'a <b>'"},
 		},
 	}}
 }
+
+// TestEstimates: a figure and its error in the column's format, in full elsewhere.
+func TestEstimates(t *testing.T) {
+	err := 0.0519
+	tab := &report.Table{Columns: report.Columns("task", "accuracy|%.2f")}
+	tab.Add("facts", report.Estimate{Value: 0.6, Stderr: &err})
+	tab.Add("sums", report.Estimate{Value: 0.975})
+	if tab.Cell(0, 1) != "0.60 ± 0.05" || tab.Cell(1, 1) != "0.97" || !tab.Numeric(1) {
+		t.Errorf("%q, %q, numeric %v", tab.Cell(0, 1), tab.Cell(1, 1), tab.Numeric(1))
+	}
+	var b bytes.Buffer
+	if err := tab.CSV(&b); err != nil || b.String() != "task,accuracy\nfacts,0.6 ± 0.0519\nsums,0.975\n" {
+		t.Errorf("%v: %q", err, b.String())
+	}
+	raw, e := json.Marshal(tab)
+	if want := `[{"accuracy":{"value":0.6,"stderr":0.0519},"task":"facts"},{"accuracy":{"value":0.975,"stderr":null},"task":"sums"}]`; e != nil || string(raw) != want {
+		t.Errorf("%v: %s", e, raw)
+	}
+}
+
+// TestPageCanBeRead: every element is closed, every drawing has words, every heading of a table a scope, and a section can be reached.
+func TestPageCanBeRead(t *testing.T) {
+	p := page()
+	for range 5 {
+		p.Sections = append(p.Sections, report.Section{Title: "More", Tables: []*report.Table{sample()}})
+	}
+	var b bytes.Buffer
+	if err := p.HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(&b)
+	count := map[string]int{}
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		e, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		count[e.Name.Local]++
+		has := map[string]string{}
+		for _, a := range e.Attr {
+			has[a.Name.Local] = a.Value
+		}
+		switch e.Name.Local {
+		case "th":
+			if has["scope"] == "" {
+				t.Error("a heading of a table has no scope")
+			}
+		case "svg":
+			if has["aria-hidden"] == "" && (has["role"] != "img" || has["aria-label"] == "") {
+				t.Errorf("a drawing without words: %v", e.Attr)
+			}
+		case "a":
+			count[has["href"]]++
+		case "section":
+			count["#"+has["id"]]++
+		}
+	}
+	if count["desc"] != 4 || count["#s5"] != 2 || count["table"] != 7 || count["code"] != 1 {
+		t.Errorf("%v", count)
+	}
+}
+
+// TestContrast: words on their ground 4.5 to 1, in the strongest cell of a heat map too, and lines of charts 3 to 1, in light, dark and print.
+func TestContrast(t *testing.T) {
+	var b bytes.Buffer
+	if err := page().HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	palettes := regexp.MustCompile(`:root\{([^}]*)\}`).FindAllStringSubmatch(b.String(), -1)
+	if len(palettes) != 3 {
+		t.Fatalf("%d palettes, want light, dark and print", len(palettes))
+	}
+	for i, p := range palettes {
+		c := map[string]float64{}
+		for _, m := range regexp.MustCompile(`--(\w+):#([0-9a-f]+)`).FindAllStringSubmatch(p[1], -1) {
+			c[m[1]] = luminance(t, m[2])
+		}
+		for _, pair := range [][2]string{{"ink", "bg"}, {"ink", "card"}, {"soft", "bg"}, {"soft", "card"}, {"ink", "hot"}, {"c0", "bg"}} {
+			if r := contrast(c[pair[0]], c[pair[1]]); r < 4.5 {
+				t.Errorf("palette %d: %s on %s has %.2f, want 4.5", i, pair[0], pair[1], r)
+			}
+		}
+		for k := range 8 {
+			if r := contrast(c[fmt.Sprintf("c%d", k)], c["card"]); r < 3 {
+				t.Errorf("palette %d: colour %d has %.2f, want 3", i, k, r)
+			}
+		}
+	}
+}
+
+// luminance and contrast are those of the Web Content Accessibility Guidelines 2.
+func luminance(t *testing.T, hex string) float64 {
+	if len(hex) == 3 {
+		hex = string([]byte{hex[0], hex[0], hex[1], hex[1], hex[2], hex[2]})
+	}
+	sum := 0.0
+	for i, share := range []float64{0.2126, 0.7152, 0.0722} {
+		v, err := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := float64(v) / 255
+		if x <= 0.03928 {
+			x /= 12.92
+		} else {
+			x = math.Pow((x+0.055)/1.055, 2.4)
+		}
+		sum += share * x
+	}
+	return sum
+}
+
+func contrast(a, b float64) float64 { return (max(a, b) + 0.05) / (min(a, b) + 0.05) }
 
 func TestPageStandsAlone(t *testing.T) {
 	var b bytes.Buffer

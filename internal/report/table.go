@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Table is a titled grid of figures and words. Cells are strings, int, int64, float64, bool or nil (an
+// Table is a titled grid of figures and words. Cells are strings, int, int64, float64, [Estimate], bool or nil (an
 // empty cell).
 type Table struct {
 	Title   string
@@ -25,6 +25,20 @@ type Table struct {
 type Column struct {
 	Name   string
 	Format string // fmt verb for floats, "%.4g" when empty
+}
+
+// Estimate is a figure with its standard error, both printed in the column's format; without one (nil) it is a plain figure.
+type Estimate struct {
+	Value  float64  `json:"value"`
+	Stderr *float64 `json:"stderr"`
+}
+
+// String is the form with full precision.
+func (e Estimate) String() string {
+	if e.Stderr == nil {
+		return fmt.Sprint(e.Value)
+	}
+	return fmt.Sprintf("%v ± %v", e.Value, *e.Stderr)
 }
 
 // Columns makes columns from "name" or "name|format".
@@ -44,15 +58,23 @@ func (t *Table) Cell(row, col int) string {
 	if col >= len(t.Rows[row]) || t.Rows[row][col] == nil {
 		return ""
 	}
-	f, ok := t.Rows[row][col].(float64)
-	switch format := t.Columns[col].Format; {
-	case !ok:
-		return fmt.Sprint(t.Rows[row][col])
-	case format == "" || math.IsNaN(f) || math.IsInf(f, 0):
-		return fmt.Sprintf("%.4g", f)
-	default:
-		return fmt.Sprintf(format, f)
+	if e, ok := t.Rows[row][col].(Estimate); ok && e.Stderr != nil {
+		return figure(e.Value, t.Columns[col].Format) + " ± " + figure(*e.Stderr, t.Columns[col].Format)
+	} else if ok {
+		return figure(e.Value, t.Columns[col].Format)
 	}
+	if f, ok := t.Rows[row][col].(float64); ok {
+		return figure(f, t.Columns[col].Format)
+	}
+	return fmt.Sprint(t.Rows[row][col])
+}
+
+// figure prints a number.
+func figure(f float64, format string) string {
+	if format == "" || math.IsNaN(f) || math.IsInf(f, 0) {
+		return fmt.Sprintf("%.4g", f)
+	}
+	return fmt.Sprintf(format, f)
 }
 
 // Numeric reports whether a column holds numbers only, and is therefore set flush right.
@@ -62,7 +84,7 @@ func (t *Table) Numeric(col int) bool {
 			continue
 		}
 		switch r[col].(type) {
-		case nil, float64, int, int64:
+		case nil, float64, Estimate, int, int64:
 		default:
 			return false
 		}
