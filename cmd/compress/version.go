@@ -2,17 +2,20 @@ package main
 
 import (
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/kernels/device"
 )
 
 func versionCmd(a *shell.App) *cobra.Command {
 	return a.Verb(shell.Verb{
 		Use: "version", Short: "Print the version and the device that auto chooses",
-		Long:    "Prints the version of the program, the Go release it was built with, and what --device auto opens on this machine.",
+		Long: "Prints the version of the program, the Go release it was built with, what --device auto opens on this machine, and which " +
+			"kinds of devices the build can open: a build with -tags nogpu is one static file and has no cuda.",
 		Example: "compress version --json",
 		Args:    cobra.NoArgs,
 		Run: func(j *shell.Job, _ []string) (any, error) {
@@ -21,9 +24,12 @@ func versionCmd(a *shell.App) *cobra.Command {
 				return nil, err
 			}
 			i := dev.Info()
-			j.Printf("compress %s (%s, %s/%s)\n%s: %s %v\n",
-				compress.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, i.Name, i.Model, i.Features)
-			return map[string]string{"version": compress.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}, nil
+			j.Printf("compress %s (%s, %s/%s)\n%s: %s %v\nbackends: %s\n",
+				compress.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, i.Name, i.Model, i.Features,
+				strings.Join(device.Backends(), ", "))
+			return map[string]any{
+				"version": compress.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "backends": device.Backends(),
+			}, nil
 		},
 	})
 }

@@ -125,7 +125,7 @@ func loadDriver(library string) (*driver, error) {
 	}
 	h, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded)", ErrNoDevice, library)
+		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded); HINT: use --device cpu, or install the driver", ErrNoDevice, library)
 	}
 	d := &driver{}
 	for i, name := range symbols {

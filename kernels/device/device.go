@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,5 +60,9 @@ func Open(name string, o Options) (kernels.Device, error) {
 	}
 	return nil, fmt.Errorf("%w %q; known devices: %s", ErrUnknown, name, known)
 }
+
+// Backends lists the kinds of devices that this build can open: "cpu", "ref" and, unless it was built with -tags nogpu or for another
+// platform than Linux on amd64 or arm64, "cuda".
+func Backends() []string { return slices.Clone(backends) }
 
 const known = "auto, cpu, ref, cuda:N"

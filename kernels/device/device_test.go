@@ -32,6 +32,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	t.Setenv("COMPRESS_CUDA_DRIVER", "libcuda-that-is-not-there.so")
 	for name, want := range map[string]error{
 		"cuda:0": device.ErrNoDevice, "cuda": device.ErrNoDevice, "cuda:17": device.ErrNoDevice,
 		"cuda:": device.ErrUnknown, "cuda:-1": device.ErrUnknown, "cuda:01": device.ErrUnknown, "cuda:x": device.ErrUnknown,

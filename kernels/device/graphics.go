@@ -1,4 +1,4 @@
-//go:build cuda && linux && (amd64 || arm64)
+//go:build !nogpu && linux && (amd64 || arm64)
 
 package device
 
@@ -9,6 +9,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
 )
+
+// backends are the kinds of devices that this build can open.
+var backends = []string{"cpu", "ref", "cuda"}
 
 // graphics opens a graphics processor.
 func graphics(index int) (kernels.Device, error) {

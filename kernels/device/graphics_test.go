@@ -1,12 +1,15 @@
-//go:build cuda && linux && (amd64 || arm64)
+//go:build !nogpu && linux && (amd64 || arm64)
 
 package device_test
 
 import (
+	"debug/elf"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -114,4 +117,30 @@ func standIn(t *testing.T) {
 	}
 	t.Setenv("COMPRESS_CUDA_DRIVER", lib)
 	t.Setenv("FAKE_CUDA", "devices=2,memory=3000000000")
+}
+
+// TestProgramFiles looks at programs that were built before (.ci/run does): one with -tags nogpu is a static file, one with the backend
+// needs nothing but the C library.
+func TestProgramFiles(t *testing.T) {
+	for variable, want := range map[string]string{"COMPRESS_STATIC_PROGRAM": "", "COMPRESS_PROGRAM": "libc.so.6 libdl.so.2 libpthread.so.0"} {
+		t.Run(variable, func(t *testing.T) {
+			if os.Getenv(variable) == "" {
+				t.Skip(variable + " names no program")
+			}
+			f, err := elf.Open(os.Getenv(variable))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			needed, err := f.ImportedLibraries()
+			if err != nil && want != "" {
+				t.Fatal(err)
+			}
+			loader := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+			slices.Sort(needed)
+			if got := strings.Join(needed, " "); got != want || loader != (want != "") {
+				t.Errorf("needs %q, a loader: %t; want %q", got, loader, want)
+			}
+		})
+	}
 }

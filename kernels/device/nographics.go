@@ -1,4 +1,4 @@
-//go:build !(cuda && linux && (amd64 || arm64))
+//go:build nogpu || !linux || !(amd64 || arm64)
 
 package device
 
@@ -7,6 +7,9 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 )
+
+// backends are the kinds of devices that this build can open.
+var backends = []string{"cpu", "ref"}
 
 // graphics is the error of a build without the backend.
 func graphics(index int) (kernels.Device, error) {
@@ -19,5 +22,5 @@ func automatic(Options) kernels.Device { return nil }
 
 // Graphics describes the graphics processors of the machine. The error says why there is none.
 func Graphics() ([]kernels.Info, error) {
-	return nil, fmt.Errorf("%w: this build has no CUDA backend; HINT: build with -tags cuda, or use --device cpu", ErrNoDevice)
+	return nil, fmt.Errorf("%w: this build has no backend for graphics processors; HINT: use --device cpu, or a build for Linux without -tags nogpu", ErrNoDevice)
 }
