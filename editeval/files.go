@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/modelcompress/compress/internal/regular"
 )
 
@@ -15,7 +13,7 @@ import (
 const maxFile = 2 << 30
 
 // writeFile writes a file so that it is there completely or not at all.
-func writeFile(path string, data []byte) error { return renameio.WriteFile(path, data, 0o666) }
+func writeFile(path string, data []byte) error { return regular.WriteFile(path, data, 0o666) }
 
 // writeJSON writes a value, in a folder that is made if need be.
 func writeJSON(path string, v any) error {

@@ -1,5 +1,5 @@
 // Package regular opens files that are read and have to be regular ones. In the place of one, a pipe, a socket or a device
-// is an error at once: opened like a file, it could hold the program up for ever.
+// is an error at once: opened like a file, it could hold the program up for ever. It also writes files that appear at once and whole.
 package regular
 
 import (

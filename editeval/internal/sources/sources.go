@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/modelcompress/compress/internal/regular"
 )
 
@@ -195,4 +193,4 @@ func column(path, name string) ([]string, error) {
 }
 
 // writeFile writes a file so that it is there completely or not at all.
-func writeFile(path string, data []byte) error { return renameio.WriteFile(path, data, 0o666) }
+func writeFile(path string, data []byte) error { return regular.WriteFile(path, data, 0o666) }

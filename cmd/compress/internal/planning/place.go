@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // The files that the verb writes beside those of package editeval.
@@ -22,7 +23,10 @@ const (
 )
 
 // own are the names that a folder of results may hold.
-var own = []string{editeval.ResultsFile, editeval.TimingsFile, editeval.StateFolder, planFile, pageFile, "base", "sequences"}
+var own = []string{
+	editeval.ResultsFile, editeval.TimingsFile, editeval.StateFolder, planFile, pageFile, "base", "sequences", regular.Unfinished(editeval.ResultsFile),
+	regular.Unfinished(editeval.TimingsFile), regular.Unfinished(planFile), regular.Unfinished(pageFile),
+}
 
 // place is a folder of results, locked.
 type place struct {

@@ -21,6 +21,7 @@ const ownName = "the coordinator's own worker"
 // connect reaches the queue: in this process, or in a cluster.
 func (r *run) connect() (*jobs.Conn, func() error, error) {
 	var server *jobs.Server
+	dir := filepath.Join(r.o.Out, editeval.StateFolder, "queue")
 	say := func(format string, a ...any) {
 		r.team.mu.Lock()
 		defer r.team.mu.Unlock()
@@ -37,8 +38,12 @@ func (r *run) connect() (*jobs.Conn, func() error, error) {
 		Refused: func(worker, reason string) { say("worker %s refuses the work: %s", worker, reason) },
 	}}
 	if r.o.Cluster == "" {
+		// What the queue of a killed run held is on the disk already, or is measured again.
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, nil, err
+		}
 		var err error
-		if server, err = jobs.Serve(jobs.ServerOptions{Listen: r.o.Listen}); err != nil {
+		if server, err = jobs.Serve(jobs.ServerOptions{Dir: dir, Listen: r.o.Listen}); err != nil {
 			return nil, nil, err
 		}
 		if co.Server = server; server.URL() != "" {
@@ -52,7 +57,7 @@ func (r *run) connect() (*jobs.Conn, func() error, error) {
 	return conn, func() error {
 		conn.Close()
 		if server != nil {
-			return server.Close()
+			return errors.Join(server.Close(), os.RemoveAll(dir))
 		}
 		return nil
 	}, err

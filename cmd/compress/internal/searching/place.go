@@ -16,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // The files of a search.
@@ -26,6 +27,9 @@ const (
 	pageFile    = "report.html"
 	stateDir    = ".search" // what an interrupted search goes on with, besides the journal
 )
+
+// written are the files of a search that appear at its end.
+var written = []string{bestFile, reportFile, pageFile}
 
 // place is the folder of a search, locked.
 type place struct {
@@ -39,8 +43,12 @@ func take(o *Options) (*place, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+	names := []string{journalFile, stateDir}
+	for _, name := range written {
+		names = append(names, name, regular.Unfinished(name))
+	}
 	for _, e := range entries {
-		switch own := slices.Contains([]string{journalFile, bestFile, reportFile, pageFile, stateDir}, e.Name()); {
+		switch own := slices.Contains(names, e.Name()); {
 		case !own:
 			return nil, fmt.Errorf("--out %s: %w: %s is not from a search; choose another folder", o.Out, checkpoint.ErrTarget, e.Name())
 		case !o.Resume && !o.Overwrite && e.Name() != stateDir:
@@ -58,7 +66,10 @@ func take(o *Options) (*place, error) {
 		return nil, errors.Join(fmt.Errorf("--out %s: %w", o.Out, shell.ErrBusy), p.lock.Close())
 	}
 	if o.Overwrite && !o.Resume {
-		for _, name := range []string{bestFile, reportFile, pageFile, journalFile, filepath.Join(stateDir, "queue")} {
+		for _, name := range append(names, filepath.Join(stateDir, "queue")) {
+			if name == stateDir {
+				continue // it holds the lock
+			}
 			if err := os.RemoveAll(filepath.Join(o.Out, name)); err != nil {
 				return nil, errors.Join(err, p.lock.Close())
 			}
@@ -67,9 +78,9 @@ func take(o *Options) (*place, error) {
 	return p, nil
 }
 
-// written refuses to go on with the journal of another version of the program, whose measurements may differ. What else a
+// writtenBy refuses to go on with the journal of another version of the program, whose measurements may differ. What else a
 // journal has to agree with is checked when it is opened.
-func (p *place) written(version string) error {
+func (p *place) writtenBy(version string) error {
 	text, err := os.ReadFile(p.path(journalFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

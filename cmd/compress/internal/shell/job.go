@@ -10,12 +10,12 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/memory"
 	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
@@ -154,7 +154,7 @@ func WriteFile(path string, data []byte) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
 		return os.WriteFile(path, data, 0o644)
 	}
-	return renameio.WriteFile(path, data, 0o644)
+	return regular.WriteFile(path, data, 0o644)
 }
 
 // Note writes a remark to stderr unless --quiet.
