@@ -184,12 +184,12 @@ func (w *Writer) reopen() error {
 	return err
 }
 
-// resume compares the unfinished file with the layout. One whose length field is still zero comes from a Create that
-// was cut short before anything was written, and starts anew.
+// resume compares the unfinished file with the layout. One whose header breaks off, so that zeros follow, comes from a Create that
+// was cut short, and starts anew.
 func (w *Writer) resume() error {
-	var prefix [prefixSize]byte
-	n, _ := w.file.ReadAt(prefix[:], 0)
-	if n < prefixSize || prefix == [prefixSize]byte{} {
+	head := make([]byte, len(w.layout.head))
+	n, _ := w.file.ReadAt(head, 0)
+	if written := bytes.TrimRight(head[:n], "\x00"); len(written) < len(head) && bytes.HasPrefix(w.layout.head, written) {
 		return w.start()
 	}
 	w.resumed = true

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,14 @@ const newSuffix = ".new"
 // has left is taken up by the next one that writes the file, and not kept for ever.
 func Unfinished(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+newSuffix)
+}
+
+// Finished is the name that a file of this name will have, if it is one that [WriteFile] is writing; otherwise the name itself.
+func Finished(name string) string {
+	if base, ok := strings.CutSuffix(name, newSuffix); ok && strings.HasPrefix(base, ".") {
+		return base[1:]
+	}
+	return name
 }
 
 // WriteFile writes a file that appears under its name, or in place of the one that is there, only when all of it is on the disk. Of several processes

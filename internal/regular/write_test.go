@@ -40,6 +40,11 @@ func TestWriteFile(t *testing.T) {
 	if _, err := os.Lstat(Unfinished(filepath.Join(dir, "folder"))); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("something is left beside a file that could not be written", err)
 	}
+	for name, want := range map[string]string{filepath.Base(Unfinished(path)): "file", "file.new": "file.new", ".file": ".file"} {
+		if got := Finished(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
 	// A link in the place of the hidden name is not followed.
 	if err := os.Symlink(path, Unfinished(filepath.Join(dir, "other"))); err != nil {
 		t.Fatal(err)

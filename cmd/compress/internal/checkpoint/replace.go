@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -29,7 +30,7 @@ func Replaceable(source string) func(dir string) error {
 				foreign = append(foreign, name)
 			case weights(name):
 				models++
-			case belongs(name), sameContent(filepath.Join(dir, name), filepath.Join(source, name)), IsReport(filepath.Join(dir, name)):
+			case belongs(regular.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)), IsReport(filepath.Join(dir, name)):
 			default:
 				foreign = append(foreign, name)
 			}
