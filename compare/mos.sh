@@ -35,7 +35,7 @@ train() {
   [ -f "$dir/training.json" ] && return
   # shellcheck disable=SC2046
   "$compress" lora train "$lab/base" --data "$1.train.jsonl" --eval "$1.held.jsonl" $(shape "$2") --lr "$3" --seed "$4" \
-    --batch 16 --steps 240 --seqlen 256 --schedule cosine --warmup 12 --clip 1 --precision fast --threads 1 --out "$dir" --resume -q
+    --batch 16 --steps 240 --seqlen 256 --schedule cosine --warmup 12 --clip 1 --fast --threads 1 --out "$dir" --resume -q
 }
 
 # score SKILL KIND RATE SEED

@@ -19,11 +19,11 @@ func conflictCmd(a *shell.App) *cobra.Command {
 		Run:     func(j *shell.Job, args []string) (any, error) { return mediating.Conflict(j, args[0], o) },
 	})
 	f := cmd.Flags()
-	f.Float64Var(&o.Density, "density", 0, "share of the largest differences of a tensor that count; 0 is the recipe's, or 0.2; 1 is all")
+	f.Float64Var(&o.Density, "density", 0, "share of values that count; of a tensor's differences the largest, 0 is the recipe's or 0.2, 1 is all")
 	f.StringVar(&o.Granularity, "granularity", "", "layer, block or tensor; empty is the recipe's, or layer")
 	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics")
 	f.StringVar(&o.HTML, "html", "", "page to write")
-	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "take NaN and infinite values for no difference instead of refusing them")
+	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "take NaN and infinite values instead of refusing them; they count as no difference")
 	shell.MayBeEmpty(cmd, "granularity")
 	shell.Complete(cmd, "granularity", "layer", "block", "tensor")
 	return cmd

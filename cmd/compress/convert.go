@@ -29,11 +29,12 @@ func convertCmd(a *shell.App) *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
-	f.StringVar(&o.dtype, "dtype", "keep", "element type of float tensors: keep, f32, bf16 or f16")
-	f.StringVar(&o.save, "save", "dense", "form of pruned matrices: dense or bitmask")
-	f.StringVar(&o.shard, "max-shard-size", "keep", "largest shard, e.g. 2GB or 500MiB; none for a single file; keep for the source's shards")
+	f.StringVar(&o.dtype, "dtype", "keep", "element type of the output; keep, f32, bf16 or f16")
+	f.StringVar(&o.save, "save", "dense", "form of pruned matrices; dense (zeros stay where they are) or bitmask")
+	f.StringVar(&o.shard, "max-shard-size", "keep", shell.ShardHelp+", keep for the source's files")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")
+	shell.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
 	shell.Complete(cmd, "dtype", "keep", "f32", "bf16", "f16")
 	shell.Complete(cmd, "save", "dense", "bitmask")
 	return cmd
@@ -44,9 +45,11 @@ func convert(j *shell.Job, path string, o convertFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, ok := map[string]safetensors.DType{"keep": 0, "f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16, "float32": safetensors.F32, "bfloat16": safetensors.BF16, "float16": safetensors.F16}[o.dtype]
-	if !ok {
-		return nil, shell.Usagef("--dtype %q; known: keep, f32, bf16, f16", o.dtype)
+	to := safetensors.DType(0)
+	if o.dtype != "keep" {
+		if to, err = shell.DType("dtype", o.dtype); err != nil {
+			return nil, shell.Usagef("%w, keep", err)
+		}
 	}
 	if o.save != "dense" && o.save != "bitmask" {
 		return nil, shell.Usagef("--save %q; known: dense, bitmask", o.save)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/editing"
@@ -22,20 +24,20 @@ func editCmd(a *shell.App) *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Edits, "edits", "", "file of edits: CounterFact, zsRE or EasyEdit JSON")
-	f.StringVar(&o.Method, "method", "rome", "ft, ft-l, ft-m, lora, rome, r-rome, memit, pmet, emmet, alphaedit, grace or ike")
+	f.StringVar(&o.Method, "method", "rome", "method; "+strings.Join(editors.Methods(), ", "))
 	f.StringVar(&o.Out, "out", "", "folder to write")
 	f.IntVar(&o.Count, "count", 0, "first edits of the file; 0 is all")
 	f.BoolVar(&o.SkipInvalid, "skip-invalid", false, "leave out records with faults, and count the next in their place")
-	f.IntVar(&o.Batch, "batch", 0, "edits written at once; 0 is all for methods that can, 1 for the others")
+	f.IntVar(&o.Batch, "batch", 0, "how many at once; edits, 0 is all for methods that can, 1 for the others")
 	f.StringVar(&o.HParams, "hparams", "", "YAML file of hyper-parameters that replace the defaults")
 	f.StringVar(&o.Stats, "stats", "", "text or JSONL to collect the covariance of keys from")
 	f.IntVar(&o.StatsTokens, "stats-tokens", 1_000_000, "tokens of it at most")
-	f.StringVar(&o.Cache, "cache", "", "folder that keeps covariances, by weights and text")
+	f.StringVar(&o.Cache, "cache", "", "folder of what runs share; covariances, by weights and text")
 	f.IntVar(&o.Texts, "texts", 4, "records whose generation prompts are continued, for fluency and consistency")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an earlier output, or begin an unfinished one anew")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run of the same command")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out; an unfinished one is begun anew")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the edited matrices alone: a pruned model keeps its pattern")
-	f.StringVar(&o.Adapter, "adapter", "", "edit the model as this adapter makes it; DIR gets the model, to be used with the adapter")
+	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; the model is edited as it makes it, DIR gets the model, to be used with the adapter")
 	shell.Require(cmd, "edits", "out")
 	shell.Inputs(cmd, "edits", "hparams", "stats", "adapter")
 	shell.Complete(cmd, "method", editors.Methods()...)
@@ -83,13 +85,13 @@ func editTraceCmd(a *shell.App) *cobra.Command {
 		Run:     func(j *shell.Job, args []string) (any, error) { return editing.Trace(j, args[0], o) },
 	})
 	f := cmd.Flags()
-	f.StringVar(&o.Prompt, "prompt", "", "text whose next token is the answer")
+	f.StringVar(&o.Prompt, "prompt", "", "text of the prompt; its next token is the answer")
 	f.StringVar(&o.Subject, "subject", "", "part of the prompt that the fact is about")
 	f.StringVar(&o.Answer, "answer", "", "answer to follow; by default the likeliest token")
 	f.IntVar(&o.Trace.Samples, "samples", 10, "noisy runs")
 	f.Float64Var(&o.Trace.Noise, "noise", 3, "noise in standard deviations of the subject's embeddings")
 	f.IntVar(&o.Trace.Window, "window", 0, "layers restored together in the MLP and attention grids; 0 is 10, at most half")
-	f.StringVar(&o.HTML, "html", "", "page to write, with pictures of the grids")
+	f.StringVar(&o.HTML, "html", "", "page to write; with pictures of the grids")
 	shell.Require(cmd, "prompt", "subject")
 	return cmd
 }

@@ -25,11 +25,9 @@ func editevalCmd(a *shell.App) *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write")
-	f.IntVar(&o.Workers, "workers", 1, "sequences at the same time in this process, each with a model of its own; -1 leaves all to other workers")
-	f.StringVar(&o.Cluster, "cluster", "", "nats:// address of a cluster to queue the work in, instead of in this process")
-	f.StringVar(&o.Listen, "listen", "", "host:port at which workers can join; without it no port is opened")
-	f.BoolVar(&o.DryRun, "dry-run", false, "read and check everything, show the plan and about what it takes, and write nothing")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or widen a finished one")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace the results at --out")
+	o.Where.Add(f, 1, ", each with a model of its own")
+	f.BoolVar(&o.DryRun, "dry-run", false, "check everything, show the plan and what it takes, and write nothing")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run; or widen a finished one")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -15,7 +16,7 @@ func evalCmd(a *shell.App) *cobra.Command {
 		Long: "Evaluates a model by the conventions of lm-evaluation-harness: the same task files, prompts, tokens, metrics and standard " +
 			"errors. LIST names tasks, groups, tags, task files, folders or patterns of these, with commas between. DIR gets results.json, " +
 			"samples_TASK.jsonl and the answers, with which --resume continues or widens a run. Data files are looked for in the working " +
-			"directory, beside the task file and in --data.",
+			"directory, beside the task file and in --task-data.",
 		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run",
 		Args:    cobra.ExactArgs(1), Resumes: true,
 		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Run(j, args[0], o) },
@@ -23,28 +24,31 @@ func evalCmd(a *shell.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between")
 	f.StringVar(&o.Out, "out", "", "folder to write")
-	f.StringSliceVar(&o.Data, "data", nil, "folders in which data files are looked for")
-	f.StringVar(&o.Experts, "experts", mediated.Auto, mediated.Help)
-	f.StringVar(&o.Adapter, "adapter", "", "apply this adapter first")
+	f.StringSliceVar(&o.Data, "task-data", nil, "folders in which data files of --tasks are looked for, with commas between")
+	mediated.Add(cmd, &o.Experts)
+	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt; -1 is as the task says")
-	f.IntVar(&o.Task.Limit, "limit", 0, "first documents of each task; 0 is all")
+	f.IntVar(&o.Task.Limit, "limit", 0, "take the first only; documents of each task, 0 is all")
 	f.IntVar(&o.Task.BatchSize, "batch-size", 0, "texts generated at a time, at most 16; 0 is as many as fit. No figure depends on it")
 	f.IntVar(&o.Task.MaxLength, "max-length", 0, "tokens of a sequence; 0 is what the model has")
-	f.IntVar(&o.Task.Bootstrap, "bootstrap-iters", 100_000, "resamples of standard errors that have no formula; -1 leaves standard errors out")
+	f.IntVar(&o.Task.Bootstrap, "bootstrap-iters", 100_000, "resamples of the bootstrap; for standard errors that have no formula, -1 leaves standard errors out")
 	f.Uint64Var(&o.FewshotSeed, "fewshot-seed", 1234, "seed of the draws of examples")
 	f.StringVar(&o.Chat, "apply-chat-template", scoring.NoChat, "write prompts as conversations by the tokenizer's chat template; =NAME is one of several")
 	f.Lookup("apply-chat-template").NoOptDefVal = scoring.OwnChat
 	f.StringVar(&o.Multiturn, "fewshot-as-multiturn", "", "examples as messages of their own: true (the default with a chat template) or false")
 	f.Lookup("fewshot-as-multiturn").NoOptDefVal = "true"
 	f.StringVar(&o.Task.System, "system-instruction", "", "text of the system, before the description of the task")
-	f.BoolVar(&o.NoSpecial, "no-special", false, "never add the tokenizer's start token")
+	f.BoolVar(&o.NoSpecial, "no-special", false, "add no special tokens; without it the start token is added where the tokenizer does so")
 	f.BoolVar(&o.LogSamples, "log-samples", true, "write what each document was asked and answered; eval compare needs it")
-	f.StringVar(&o.Task.Cache, "cache", "", "folder of answers that runs share, by weights and request")
+	f.StringVar(&o.Task.Cache, "cache", "", "folder of what runs share; answers, by weights and request")
 	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or widen a finished one")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace the results of an earlier run")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run; or widen a finished one")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+	shell.Complete(cmd, "fewshot-as-multiturn", "true", "false")
+	shell.CompleteFiles(cmd, "tasks", scoring.TaskNames)
 	shell.Require(cmd, "tasks", "out")
-	shell.Inputs(cmd, "adapter", "data")
+	shell.Inputs(cmd, "adapter", "task-data")
+	shell.Alias(cmd, "data", "task-data")
 	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a), evalBatchCmd(a))
 	return cmd
 }
@@ -59,13 +63,14 @@ func evalCompareCmd(a *shell.App) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		Run:     func(j *shell.Job, args []string) (any, error) { return scoring.Compare(j, args[0], args[1], draws) },
 	})
-	cmd.Flags().IntVar(&draws, "draws", draws, "resamples of the bootstrap")
+	cmd.Flags().IntVar(&draws, "bootstrap-iters", draws, "resamples of the bootstrap")
+	shell.Alias(cmd, "draws", "bootstrap-iters")
 	return cmd
 }
 
 func evalBatchCmd(a *shell.App) *cobra.Command {
 	o := scoring.Options{LogSamples: true, FewshotSeed: 1234}
-	who := scoring.BatchOptions{Workers: 1}
+	var who crew.Where
 	cmd := a.Verb(shell.Verb{
 		Use: "batch PLAN.yaml --out DIR", Short: "Evaluate several models on several tasks and compare them",
 		Long: "Runs every model of a plan (models: paths, or name, path and adapter; tasks; data; num_fewshot; limit; bootstrap_iters; " +
@@ -76,11 +81,9 @@ func evalBatchCmd(a *shell.App) *cobra.Command {
 		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Batch(j, args[0], o, who) },
 	})
 	cmd.Flags().StringVar(&o.Out, "out", "", "folder to write")
-	cmd.Flags().StringVar(&o.Task.Cache, "cache", "", "folder of answers that runs share, by weights and request")
-	cmd.Flags().IntVar(&who.Workers, "workers", who.Workers, "runs at the same time in this process, each with a model in memory; 0 leaves all to other workers")
-	cmd.Flags().StringVar(&who.Cluster, "cluster", "", "address of a NATS cluster whose workers help: nats://host:port")
-	cmd.Flags().StringVar(&who.Listen, "listen", "", "host:port at which workers reach the queue of this process")
-	cmd.Flags().BoolVar(&o.Resume, "resume", false, "continue an interrupted batch")
+	cmd.Flags().StringVar(&o.Task.Cache, "cache", "", "folder of what runs share; answers, by weights and request")
+	who.Add(cmd.Flags(), 1, ", each with a model in memory")
+	cmd.Flags().BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	shell.Require(cmd, "out")
 	return cmd
 }
@@ -106,9 +109,10 @@ func evalTasksCmd(a *shell.App) *cobra.Command {
 		Example: "compress eval tasks check testdata/nano/tasks", Args: cobra.MinimumNArgs(1),
 		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Check(j, args, data, o) },
 	})
-	check.Flags().StringSliceVar(&data, "data", nil, "folders in which data files are looked for")
-	check.Flags().IntVar(&o.Task.Limit, "limit", 0, "first documents of each task; 0 is all")
-	shell.Inputs(check, "data")
+	check.Flags().StringSliceVar(&data, "task-data", nil, "folders in which data files of --tasks are looked for, with commas between")
+	check.Flags().IntVar(&o.Task.Limit, "limit", 0, "take the first only; documents of each task, 0 is all")
+	shell.Inputs(check, "task-data")
+	shell.Alias(check, "data", "task-data")
 	cmd := a.Verb(shell.Verb{
 		Use: "tasks", Short: "List, show and check tasks",
 		Long:    "Lists the tasks that come with the program, shows definitions, and checks task files without a model.",

@@ -45,26 +45,29 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 		},
 	})
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "file to train on")
+	f.StringVar(&o.Data, "data", "", "text, JSONL or token ids; to train on")
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&config, "config", "", "YAML file with the same settings as these flags, without the dashes")
 	f.StringVar(&o.Start, "init", "", "folder of an adapter to start from, with its kind and sizes")
-	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false, "with --init: take an adapter that was trained on other weights, if its shapes fit")
+	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false, "take an adapter that was trained on other weights, if its shapes fit; with --init")
 	f.StringVar(&o.Held, "eval", "", "file to evaluate on")
 	f.StringVar(&o.Template, "chat-template", "", "file with a chat template, instead of that of the tokenizer's configuration")
-	f.IntVar(&o.SeqLen, "seqlen", 512, "longest sequence, in tokens")
-	f.StringVar(&o.Precision, "precision", "exact", "of matrix products: exact, or fast (activations are rounded to BF16 where weights are BF16)")
+	f.IntVar(&o.SeqLen, "seqlen", 512, "tokens of a window; of records the longest sequence")
+	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
 	f.StringSliceVar(&o.RankPattern, "rank-pattern", nil, "lora: REGEX=RANK for modules whose path ends in what the expression matches; the first that fits counts")
 	f.StringSliceVar(&o.AlphaPattern, "alpha-pattern", nil, "lora: REGEX=ALPHA, likewise")
 	f.IntVar(&o.Bits, "base-bits", 0, "keep the frozen base's matrices in 8 or 4 bits (NormalFloat) an element; 0 is as stored")
+	f.StringVar(&o.Kept, "memory", "", "memory for buffers and statistics; for kept activations, none computes every block twice, empty is half of what is free; no influence on results")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	addAdapterFlags(f, &o.Options)
 	addRunFlags(f, &o.Options)
+	shell.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
+	shell.MayBeEmpty(cmd, "memory")
 	shell.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
 	for flag, words := range map[string][]string{
 		"kind": lora.Kinds, "schedule": optim.ScheduleNames, "optimizer": lora.Optimizers, "sampling": {"official", "balanced", "pure"},
-		"bias": {"none", "all", "lora_only"}, "precision": {"exact", "fast"},
+		"bias": {"none", "all", "lora_only"},
 	} {
 		shell.Complete(cmd, flag, words...)
 	}
@@ -82,8 +85,8 @@ func given[T any](cmd *cobra.Command, flag string, value T) T {
 
 // addAdapterFlags adds what an adapter is.
 func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
-	f.StringVar(&o.Kind, "kind", "mos", "what is trained: "+strings.Join(lora.Kinds, ", "))
-	f.IntVar(&o.Rank, "rank", 0, "rank r of the change of a matrix; 0 is 8, or for mos what the pools of a model with few blocks have")
+	f.StringVar(&o.Kind, "kind", "mos", "kind; "+strings.Join(lora.Kinds, ", "))
+	f.IntVar(&o.Rank, "rank", 0, "rank of the adapter; 0 is 8, or for mos what the pools of a model with few blocks have")
 	f.Float64Var(&o.Alpha, "alpha", 16, "the change is alpha/rank times the product of its factors")
 	f.Float64Var(&o.Dropout, "dropout", 0, "share of a matrix' inputs that its change does not see, drawn anew in every step")
 	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "mos: rank e of the LoRA with as many parameters")
@@ -98,7 +101,7 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Unshared, "unshared", 1, "prolora: ranks that are not shared; -1 is none")
 	f.IntVar(&o.InParts, "in-parts", 2, "prolora: copies along the inputs")
 	f.IntVar(&o.OutParts, "out-parts", 2, "prolora: copies along the outputs")
-	f.StringSliceVar(&o.Targets, "targets", nil, "matrices to change: roles (q, k, v, o, gate, up, down), names, or /regular expression/ of paths; default all of the blocks")
+	f.StringSliceVar(&o.Targets, "targets", nil, "matrices to change; roles (q, k, v, o, gate, up, down), names, or /regular expression/ of paths, all linears of the blocks by default")
 	f.StringSliceVar(&o.Exclude, "exclude", nil, "names, or /regular expression/, of matrices to leave alone")
 	f.IntSliceVar(&o.Layers, "layers", nil, "only these blocks, from 0")
 	f.StringSliceVar(&o.Whole, "modules-to-save", nil, "modules that are trained whole, by the ends of their paths")
@@ -109,7 +112,7 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 // addRunFlags adds how it is trained.
 func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Steps, "steps", 0, "steps; 0 is one pass over the data")
-	f.IntVar(&o.Batch, "batch", 4, "sequences per step")
+	f.IntVar(&o.Batch, "batch", 4, "how many at once; sequences of a step")
 	f.IntVar(&o.MicroBatch, "micro-batch", 0, "sequences per pass through the model; 0 is all of a step")
 	f.IntVar(&o.Pack, "pack", 0, "fill steps with short sequences up to this many tokens, instead of --batch")
 	f.BoolVar(&o.Ordered, "ordered", false, "take sequences as they stand instead of at random")
@@ -122,7 +125,6 @@ func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.EvalEvery, "eval-every", 0, "steps between evaluations; 0 is only after the last")
 	f.BoolVar(&o.KeepBest, "keep-best", false, "write what the best evaluation had, instead of the last")
 	f.IntVar(&o.SaveEvery, "save-every", 50, "steps between two states to resume from")
-	f.Int64Var(&o.Memory, "memory", 0, "bytes for kept activations; 0 is half of what is free, -1 computes every block twice; no influence on results")
 }
 
 // trainKeys lists the flags that a configuration file may set: the verb's own and the seed.

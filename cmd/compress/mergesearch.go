@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
+	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
@@ -22,24 +23,23 @@ func mergeSearchCmd(a *shell.App) *cobra.Command {
 		Run: func(j *shell.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Data, "data", nil, "held-out text, JSONL or token ids, with =WEIGHT if it should count more or less than 1; several times for several")
-	f.StringArrayVar(&o.Tasks, "tasks", nil, "task, group, file or folder of task files, as for eval, with =WEIGHT; several times for several")
-	f.StringArrayVar(&o.TaskData, "task-data", nil, "folder with data of --tasks")
+	f.StringArrayVar(&o.Data, "data", nil, "text, JSONL or token ids; held out, several times for several, with =WEIGHT if one should count more or less than 1")
+	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between; =WEIGHT if one should count more or less than 1")
+	f.StringSliceVar(&o.TaskData, "task-data", nil, "folders in which data files of --tasks are looked for, with commas between")
 	f.StringVar(&o.Metric, "metric", "", "metric of --tasks; empty is acc, exact_match or bits_per_byte, whichever a task has, else its first")
-	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt of --tasks; -1: as the task says")
+	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt; -1 is as the task says")
 	f.IntVar(&o.TaskLimit, "task-limit", 0, "documents of each task; 0 is all")
 	f.StringVar(&o.Out, "out", "", "folder to write")
-	f.IntVar(&o.Generations, "generations", 20, "generations after the starting point")
+	f.IntVar(&o.Generations, "generations", 20, "generations after the first")
 	f.IntVar(&o.Population, "population", 0, "candidates of a generation; 0 is 4 + 3·ln(number of open numbers)")
 	f.Float64Var(&o.Sigma, "sigma", 0.25, "spread at the start, as a share of each range; 0 is 0.25")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; 0 is 2048, or the model's positions if they are fewer")
-	f.IntVar(&o.Limit, "limit", 0, "use the first windows of each text only; 0 is all")
-	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics of all merges under way; candidates come on top")
-	f.StringVar(&o.InMemory, "in-memory", "", "memory for candidates, one for each worker that fits; 0 merges them on the disk; empty is half of what is free")
-	f.IntVar(&o.Workers, "workers", 0, "measurements at the same time in this process; 0 is one for each thread, -1 leaves all to other workers")
-	f.StringVar(&o.Cluster, "cluster", "", "nats:// address of a cluster to queue the work in, instead of in this process")
-	f.StringVar(&o.Listen, "listen", "", "host:port at which workers can join; without it no port is opened")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted search")
+	f.IntVar(&o.Limit, "limit", 0, "take the first only; windows of each text, 0 is all")
+	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics; of all merges under way, candidates come on top")
+	f.StringVar(&o.InMemory, "in-memory", "", "memory for candidates, one for each worker that fits; none merges them on the disk, empty is half of what is free")
+	o.Where.Add(f, 0, "")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
+	shell.CompleteFiles(cmd, "tasks", scoring.TaskNames)
 	shell.Require(cmd, "out")
 	shell.Inputs(cmd, "data", "tasks", "task-data")
 	shell.MayBeEmpty(cmd, "metric", "in-memory")

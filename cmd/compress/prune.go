@@ -43,30 +43,38 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
-	f.StringVar(&o.Method, "method", "wanda", "what ranks the weights: "+strings.Join(tuning.Methods(), ", "))
-	f.Float64Var(&o.Sparsity, "sparsity", 0.5, "share of the weights to remove, from 0 to less than 1")
-	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "unstructured, or N:M such as 2:4")
-	f.StringVar(&o.Group, "group", "", "weights that are compared with each other: "+strings.Join(tuning.Groups, ", ")+"; empty is the method's own")
+	f.StringVar(&o.Method, "method", "wanda", "method; what ranks the weights, "+strings.Join(tuning.Methods(), ", "))
+	f.Float64Var(&o.Sparsity, "sparsity", 0.5, "share of the weights to remove; from 0 to less than 1")
+	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "pattern; unstructured, or N:M such as 2:4")
+	f.StringVar(&o.Group, "group", "", "weights that are compared with each other; "+strings.Join(tuning.Groups, ", ")+", empty is the method's own")
 	o.Add(f)
 	o.AddKeep(f)
-	f.StringVar(&o.Calib, "calib", "", "calibration data: text, JSONL or token ids")
+	f.StringVar(&o.Calib, "calib", "", "calibration data; text, JSONL or token ids")
 	f.IntVar(&o.Samples, "samples", 128, "calibration windows to draw")
-	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window, also for --ppl; 0 is 2048, or the model's positions if they are fewer")
+	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; also for --ppl, 0 is 2048, or the model's positions if they are fewer")
 	f.BoolVar(&o.Join, "join", false, "take the records of a JSONL file as one text")
-	f.StringVar(&o.Save, "save", "dense", "form of the output: dense (zeros stay where they are) or bitmask")
-	f.StringVar(&o.PPL, "ppl", "", "measure the perplexity on this file before and after")
+	f.StringVar(&o.Save, "save", "dense", "form of pruned matrices; dense (zeros stay where they are) or bitmask")
+	f.StringVar(&o.PPL, "ppl", "", "file to measure the perplexity on; before and after")
 	f.StringVar(&o.Masks, "masks", "", "also write the masks to this .safetensors file (U8, 1 = kept)")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")
 	cmd.AddCommand(pruneCompareCmd(a))
-	for flag, words := range map[string][]string{
-		"method": tuning.Methods(), "pattern": {prune.Unstructured, "2:4", "4:8"}, "group": tuning.Groups, "allocation": tuning.Allocations,
-		"update": tuning.Updates, "permutation": tuning.Permutations, "alpha-estimator": tuning.Estimators, "sequential": tuning.Sequences, "save": {"dense", "bitmask"},
-	} {
-		shell.Complete(cmd, flag, words...)
-	}
+	completeTuning(cmd)
+	shell.Complete(cmd, "method", tuning.Methods()...)
+	shell.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
+	shell.Complete(cmd, "save", "dense", "bitmask")
 	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides")
 	shell.MayBeEmpty(cmd, "group")
 	return cmd
+}
+
+// completeTuning completes the flags of prune and prune compare.
+func completeTuning(cmd *cobra.Command) {
+	for flag, words := range map[string][]string{
+		"group": tuning.Groups, "allocation": tuning.Allocations, "update": tuning.Updates, "permutation": tuning.Permutations,
+		"alpha-estimator": tuning.Estimators, "sequential": tuning.Sequences,
+	} {
+		shell.Complete(cmd, flag, words...)
+	}
 }

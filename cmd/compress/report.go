@@ -19,7 +19,7 @@ func reportCmd(a *shell.App) *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 		Run:  func(j *shell.Job, args []string) (any, error) { return pages.Write(j, args, out, overwrite) },
 	})
-	cmd.Flags().StringVar(&out, "out", "", "file to write: .html, .md or .csv")
+	cmd.Flags().StringVar(&out, "out", "", "file to write; .html, .md or .csv")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")
 	return cmd

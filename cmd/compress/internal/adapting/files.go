@@ -3,6 +3,7 @@ package adapting
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,22 +13,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lora"
-	"github.com/modelcompress/compress/safetensors"
 )
-
-// dtypes are the values of --dtype, those of merge too.
-var dtypes = map[string]safetensors.DType{
-	"f32": safetensors.F32, "bf16": safetensors.BF16, "f16": safetensors.F16,
-	"float32": safetensors.F32, "bfloat16": safetensors.BF16, "float16": safetensors.F16,
-}
-
-func dtype(name string) (safetensors.DType, error) {
-	t, ok := dtypes[name]
-	if !ok {
-		return 0, shell.Usagef("--dtype %q; known: f32, bf16, f16", name)
-	}
-	return t, nil
-}
 
 // threads is how many the device may use.
 func threads(j *shell.Job) (int, error) {
@@ -79,6 +65,9 @@ func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
 		if limit, err = shell.ShardLimit(o.Shard); err != nil {
 			return nil, err
 		}
+		if limit == 0 { // a single file; the library's 0 is the source's files
+			limit = math.MaxInt64
+		}
 	}
 	threads, err := threads(j)
 	if err != nil {
@@ -121,7 +110,7 @@ type CombineOptions struct {
 
 // Combine writes one adapter made of several.
 func Combine(j *shell.Job, dirs []string, o CombineOptions) (any, error) {
-	t, err := dtype(o.DType)
+	t, err := shell.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +175,7 @@ type ExportOptions struct {
 
 // Export writes an adapter of any kind as a LoRA that other tools load.
 func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
-	t, err := dtype(o.DType)
+	t, err := shell.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
 	}
@@ -208,15 +197,16 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 
 // ExtractOptions are the flags of extract.
 type ExtractOptions struct {
-	Out, DType, Targets string
-	Rank                int
-	Whole               bool
-	Exact, Overwrite    bool
+	Out, DType       string
+	Targets          []string
+	Rank             int
+	Whole            bool
+	Exact, Overwrite bool
 }
 
 // Extract writes the LoRA that leads from one model to another.
 func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
-	t, err := dtype(o.DType)
+	t, err := shell.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
 	}
@@ -257,9 +247,9 @@ func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
 }
 
 // names reads a list of names.
-func names(text string) []string {
+func names(fields []string) []string {
 	var list []string
-	for field := range strings.SplitSeq(text, ",") {
+	for _, field := range fields {
 		if field = strings.TrimSpace(field); field != "" {
 			list = append(list, field)
 		}

@@ -10,13 +10,20 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge"
 )
 
-// Help describes the flag that chooses experts.
-const Help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4; auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
+// Add adds the flag that chooses experts.
+func Add(cmd *cobra.Command, choice *string) {
+	cmd.Flags().StringVar(choice, "experts", Auto, help)
+	shell.Complete(cmd, "experts", Auto, Likeliest, "dense")
+}
+
+const help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4; auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
 
 // Auto routes every request; Likeliest routes it to one expert, however uncertain.
 const (

@@ -23,7 +23,7 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shard, err := shell.ShardLimit(o.Shard)
+	shard, err := shell.ShardSize(o.Shard)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func resident(slots int, room, bytes int64) (int, bool) {
 
 // room is the memory for candidates that a flag allows; empty is half of what is free.
 func room(flag string, dev kernels.Device) (int64, error) {
-	if flag == "0" {
+	if flag == "none" || flag == "0" {
 		return 0, nil
 	}
 	if flag != "" {

@@ -3,14 +3,13 @@
 package mergesearch
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
@@ -28,22 +27,21 @@ type Options struct {
 	Generations, Population int
 	Sigma                   float64
 	SeqLen, Limit           int
-	Workers                 int
-	Cluster, Listen         string
 	Resume                  bool
+	crew.Where
 }
 
 // validate looks at what the flags say by themselves.
 func (o *Options) validate() error {
+	if err := o.Where.Validate(); err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		bad  bool
 		text string
 	}{
 		{len(o.Data)+len(o.Tasks) == 0, "give --data or --tasks: what candidates are measured by"},
 		{len(o.Tasks) == 0 && (len(o.TaskData) > 0 || o.Metric != ""), "--task-data and --metric go with --tasks"},
-		{o.Cluster != "" && o.Listen != "", "--cluster and --listen exclude each other: the cluster has an address already"},
-		{o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64, fmt.Sprintf("--workers %d: want 0 (one for each processor) or more, -1 for none", o.Workers)},
-		{o.Workers == -1 && o.Cluster == "" && o.Listen == "", "--workers -1 leaves the work to others, who need --cluster or --listen"},
 		{o.Generations < 1, fmt.Sprintf("--generations %d: want 1 or more", o.Generations)},
 		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
 		{o.Limit < 0 || o.TaskLimit < 0, "--limit and --task-limit: want 1 or more, or 0 for all"},
@@ -54,14 +52,6 @@ func (o *Options) validate() error {
 		}
 	}
 	return nil
-}
-
-// slots is how many candidates are measured here at the same time.
-func (o *Options) slots(threads int) int {
-	if o.Workers == -1 {
-		return 0
-	}
-	return cmp.Or(o.Workers, threads)
 }
 
 // weighted reads NAME or NAME=WEIGHT.

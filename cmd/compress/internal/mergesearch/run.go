@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -206,11 +205,7 @@ func (s *search) assemble() error {
 	if err != nil {
 		return err
 	}
-	threads := dev.Info().Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	slots := s.o.slots(threads)
+	slots := s.o.Slots(dev.Info().Threads)
 	onDisk := s.spec.OnDisk
 	if slots > 0 && !onDisk {
 		memory, err := room(s.o.InMemory, dev)

@@ -88,7 +88,7 @@ func (o Options) library(j *shell.Job) (merge.Options, error) {
 	if err != nil {
 		return merge.Options{}, err
 	}
-	shard, err := shell.ShardLimit(o.Shard)
+	shard, err := shell.ShardSize(o.Shard)
 	if err != nil {
 		return merge.Options{}, err
 	}

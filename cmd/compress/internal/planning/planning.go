@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -24,12 +24,10 @@ import (
 // Options are the flags of the verb.
 type Options struct {
 	Out       string
-	Workers   int
-	Cluster   string
-	Listen    string
 	DryRun    bool
 	Resume    bool
 	Overwrite bool
+	crew.Where
 }
 
 // Ways in which a run is refused.
@@ -40,17 +38,10 @@ var (
 )
 
 func (o *Options) validate() error {
-	switch {
-	case o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64:
-		return fmt.Errorf("%w: --workers %d: want 1 or more, -1 for none", ErrFlags, o.Workers)
-	case o.Cluster != "" && o.Listen != "":
-		return fmt.Errorf("%w: --cluster and --listen exclude each other: the cluster has an address already", ErrFlags)
-	case o.Workers == -1 && o.Cluster == "" && o.Listen == "":
-		return fmt.Errorf("%w: --workers -1 leaves the work to others, who need --cluster or --listen", ErrFlags)
-	case o.Out == "" && !o.DryRun:
+	if o.Out == "" && !o.DryRun {
 		return fmt.Errorf("%w: --out is needed, or --dry-run", ErrFlags)
 	}
-	return nil
+	return o.Where.Validate()
 }
 
 // Run carries out a plan.

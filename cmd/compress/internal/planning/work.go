@@ -164,8 +164,8 @@ func (r *run) work() (err error) {
 	if err != nil {
 		return err
 	}
-	slots := max(1, r.o.Workers)
-	r.team = &team{j: r.Job, plan: &r.plan, study: r.study, dir: r.dir, dev: dev, slots: slots}
+	slots := r.o.Slots(dev.Info().Threads)
+	r.team = &team{j: r.Job, plan: &r.plan, study: r.study, dir: r.dir, dev: dev, slots: max(1, slots)}
 	list := r.items()
 	track := r.track(list)
 	defer track.end()
@@ -185,7 +185,7 @@ func (r *run) work() (err error) {
 	defer stop()
 	ctx, cancel := context.WithCancel(r.Ctx)
 	var wg sync.WaitGroup
-	if r.o.Workers >= 0 {
+	if slots > 0 {
 		wg.Go(func() { _ = queue.Work(ctx, slots, r.team.handle) }) // ends with ctx alone
 	}
 	defer func() {

@@ -230,17 +230,10 @@ type seat struct {
 // unit is an item of the queue: a model and an entry of tasks.
 type unit struct{ Model, Task int }
 
-// BatchOptions say who does the runs of a batch.
-type BatchOptions struct {
-	Cluster string // address of a cluster; "": a queue in this process
-	Listen  string // host:port at which workers reach the queue of this process
-	Workers int    // runs at the same time in this process; 0 leaves all to others
-}
-
 // Batch runs every model of a plan on every task, through a queue that survives interruptions, and compares the models.
-func Batch(j *shell.Job, file string, o Options, who BatchOptions) (any, error) {
-	if who.Workers < 0 || who.Workers == 0 && who.Cluster == "" && who.Listen == "" {
-		return nil, shell.Usagef("--workers %d: want 1 or more, or 0 with --cluster or --listen", who.Workers)
+func Batch(j *shell.Job, file string, o Options, who crew.Where) (any, error) {
+	if err := who.Validate(); err != nil {
+		return nil, err
 	}
 	plan, err := readPlan(file)
 	if err != nil {
@@ -274,11 +267,12 @@ func Batch(j *shell.Job, file string, o Options, who BatchOptions) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := b.sit(max(who.Workers, 1), func() (kernels.Device, error) { return crew.Share(dev, max(who.Workers, 1)) }); err != nil {
+	slots := who.Slots(dev.Info().Threads)
+	if err := b.sit(max(slots, 1), func() (kernels.Device, error) { return crew.Share(dev, max(slots, 1)) }); err != nil {
 		return nil, err
 	}
 	defer b.leave()
-	r, err := b.run(who)
+	r, err := b.run(who, slots)
 	if err != nil {
 		return nil, err
 	}
@@ -406,7 +400,7 @@ func (b *batch) subject(at *seat, i int) (*subject, error) {
 }
 
 // run queues all runs and waits for them.
-func (b *batch) run(who BatchOptions) (*BatchReport, error) {
+func (b *batch) run(who crew.Where, slots int) (*BatchReport, error) {
 	contract, err := b.contract()
 	if err != nil {
 		return nil, err
@@ -423,7 +417,7 @@ func (b *batch) run(who BatchOptions) (*BatchReport, error) {
 		return nil, err
 	}
 	team, err := crew.Assemble(b.j, crew.Options{
-		Cluster: who.Cluster, Listen: who.Listen, Dir: filepath.Join(b.dir, "queue"), Slots: who.Workers, Kind: Kind, Name: "eval-" + contract[:16], Spec: spec,
+		Cluster: who.Cluster, Listen: who.Listen, Dir: filepath.Join(b.dir, "queue"), Slots: slots, Kind: Kind, Name: "eval-" + contract[:16], Spec: spec,
 	}, b.handle)
 	if errors.Is(err, jobs.ErrOffer) {
 		return nil, shell.Usagef("--resume: the interrupted batch had another plan, or other models or data: %w", err)

@@ -370,6 +370,18 @@ func Definitions(j *shell.Job, entries []string) (any, error) {
 	return list, nil
 }
 
+// TaskNames lists the tasks, groups and tags that come with the program; nothing if they cannot be read.
+func TaskNames() (names []string) {
+	list, err := task.Definitions(nil)
+	if err != nil {
+		return nil
+	}
+	for _, d := range list {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
 // ErrCheck: a task that was checked has faults.
 var ErrCheck = errors.New("tasks with faults")
 
@@ -399,11 +411,11 @@ func Check(j *shell.Job, entries, data []string, o Options) (any, error) {
 // Compare tests the differences between two runs.
 func Compare(j *shell.Job, a, b string, draws int) (any, error) {
 	if draws < 1 {
-		return nil, shell.Usagef("--draws %d: want 1 or more", draws)
+		return nil, shell.Usagef("--bootstrap-iters %d: want 1 or more", draws)
 	}
 	c, err := task.Compare(a, b, task.CompareOptions{Draws: draws, Seed: j.Seed})
 	if errors.Is(err, task.ErrOptions) {
-		return nil, shell.Usagef("--draws: %w", err)
+		return nil, shell.Usagef("--bootstrap-iters: %w", err)
 	}
 	if err != nil {
 		return nil, err

@@ -22,9 +22,11 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 )
@@ -59,6 +61,9 @@ func (a *App) Execute(ctx context.Context, root *cobra.Command) int {
 	root.SetArgs(a.args)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
+		completePaths(root)
+	}
 	err := root.ExecuteContext(ctx)
 	if err != nil {
 		a.printError(colorprofile.NewWriter(a.stderr, os.Environ()), root, err)
@@ -97,14 +102,6 @@ func (a *App) Verb(v Verb) *cobra.Command {
 	return cmd
 }
 
-// Complete offers fixed words as a flag's values in the shell.
-func Complete(cmd *cobra.Command, flag string, words ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
-		panic("compress: completion for a flag that is not there")
-	}
-}
-
 // Require marks flags that must be given.
 func Require(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
@@ -112,6 +109,17 @@ func Require(cmd *cobra.Command, flags ...string) {
 			panic("compress: a required flag that is not there")
 		}
 	}
+}
+
+// Alias keeps a flag's earlier name working.
+func Alias(cmd *cobra.Command, old, name string) {
+	earlier := cmd.Flags().GetNormalizeFunc()
+	cmd.Flags().SetNormalizeFunc(func(f *pflag.FlagSet, given string) pflag.NormalizedName {
+		if given == old {
+			return pflag.NormalizedName(name)
+		}
+		return earlier(f, given)
+	})
 }
 
 // What flags are marked with.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // Size prints bytes for people, in powers of ten.
@@ -45,17 +46,43 @@ func Bytes(flag, s string) (int64, error) {
 	return 0, Usagef("--%s %q: want a number with B, KB, MB, GB, KiB, MiB or GiB", flag, s)
 }
 
-// ShardLimit reads a size such as 2GB or 500MiB.
+// ShardHelp words --max-shard-size.
+const ShardHelp = "largest file, e.g. 2GB or 500MiB; none for a single file"
+
+// ShardLimit reads --max-shard-size of a verb whose output has the files of its input unless it is told otherwise: a size, 0 for
+// none, [checkpoint.KeepShards] for keep.
 func ShardLimit(s string) (int64, error) {
-	switch s {
-	case "keep":
+	if s == "keep" {
 		return checkpoint.KeepShards, nil
-	case "none":
+	}
+	n, err := ShardSize(s)
+	if err != nil {
+		err = Usagef("%w or keep", err)
+	}
+	return n, err
+}
+
+// ShardSize reads --max-shard-size: a size such as 2GB or 500MiB, 0 for none.
+func ShardSize(s string) (int64, error) {
+	if s == "none" {
 		return 0, nil
 	}
 	n, err := Bytes("max-shard-size", s)
 	if err != nil {
-		err = Usagef("%w, none or keep", err)
+		err = Usagef("%w, or none", err)
 	}
 	return n, err
+}
+
+// DType reads a flag that names the element type of an output, by its short name or the long one that files use.
+func DType(flag, s string) (safetensors.DType, error) {
+	for _, t := range []struct {
+		short, long string
+		dtype       safetensors.DType
+	}{{"f32", "float32", safetensors.F32}, {"bf16", "bfloat16", safetensors.BF16}, {"f16", "float16", safetensors.F16}} {
+		if s == t.short || s == t.long {
+			return t.dtype, nil
+		}
+	}
+	return 0, Usagef("--%s %q; known: f32, bf16, f16", flag, s)
 }

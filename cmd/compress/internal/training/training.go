@@ -25,16 +25,14 @@ type Options struct {
 	lora.Options
 	Data, Out, Start, Held string // files and folders: to train on, to write, to start from, to evaluate on
 	SeqLen                 int
-	Precision              string   // of matrix products: exact or fast
+	Kept                   string   // memory for activations: a size, none, or empty for half of what is free
+	Fast                   bool     // round activations to BF16 where weights are BF16
 	Bits                   int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
 	Template               string   // file with a chat template
 	RankPattern            []string // REGEX=RANK, in the order in which they are tried
 	AlphaPattern           []string
 	Overwrite              bool
 }
-
-// precisions are the values of --precision.
-var precisions = map[string]kernels.Precision{"exact": kernels.Exact, "fast": kernels.Fast}
 
 // Report is what the verb says.
 type Report struct {
@@ -66,9 +64,9 @@ func Train(j *shell.Job, model string, o Options) (any, error) {
 		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
 	defer release()
-	precision, ok := precisions[o.Precision]
-	if !ok {
-		return nil, shell.Usagef("--precision %q; known: exact, fast", o.Precision)
+	precision := kernels.Exact
+	if o.Fast {
+		precision = kernels.Fast
 	}
 	if r.model, err = j.Load(model, lm.Options{Precision: precision, Bits: o.Bits}); err != nil {
 		return nil, err
@@ -85,6 +83,17 @@ func Train(j *shell.Job, model string, o Options) (any, error) {
 		return r.tune()
 	}
 	return r.train()
+}
+
+// kept reads --memory: bytes for kept activations, 0 for half of what is free, -1 for none.
+func kept(text string) (int64, error) {
+	switch text {
+	case "":
+		return 0, nil
+	case "none":
+		return -1, nil
+	}
+	return shell.Bytes("memory", text)
 }
 
 // check looks at the flags before any work.
@@ -108,6 +117,9 @@ func (r *run) check(model string) error {
 		return shell.Usagef("--base-bits %d: 8 or 4, for a frozen base; 0 keeps it as stored", o.Bits)
 	}
 	var err error
+	if o.Memory, err = kept(o.Kept); err != nil {
+		return err
+	}
 	if o.Options.RankPattern, err = patterns("rank-pattern", o.RankPattern); err != nil {
 		return err
 	}

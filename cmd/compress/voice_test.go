@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+// everyVerb calls a function for each verb and sub-verb.
+func everyVerb(visit func(c *cobra.Command)) {
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		visit(c)
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	for _, c := range root(shell.New(nil, nil, nil)).Commands() {
+		walk(c)
+	}
+}
+
+// wording is what several verbs must agree on about a flag. What a flag means in a verb stands behind the first semicolon of its
+// description; what it is called stands before.
+type wording struct{ kind, shorthand, head string }
+
+// otherwise lists the flags that differ between verbs, and why.
+var otherwise = map[string]string{
+	"calib":    "search takes one for each model",
+	"sparsity": "search takes several",
+	"pattern":  "search takes several",
+	"model":    "worker takes several",
+	"data":     "merge search takes several",
+	"keep":     "search: a share",
+	"select":   "experts route: which experts; search: data to select by",
+	"samples":  "edit trace draws noise, the others windows of text",
+	"out":      "a folder or a file",
+}
+
+// TestOneVoice: a flag that several verbs have is of one type, has one shorthand and one description, but for what stands behind
+// the semicolon.
+func TestOneVoice(t *testing.T) {
+	seen := map[string]map[wording][]string{}
+	everyVerb(func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			head, _, _ := strings.Cut(f.Usage, ";")
+			g := wording{f.Value.Type(), f.Shorthand, head}
+			if seen[f.Name] == nil {
+				seen[f.Name] = map[wording][]string{}
+			}
+			seen[f.Name][g] = append(seen[f.Name][g], c.CommandPath())
+		})
+	})
+	for name, kinds := range seen {
+		if len(kinds) > 1 && otherwise[name] == "" {
+			for g, verbs := range kinds {
+				t.Errorf("--%s is %s -%s %q in %s", name, g.kind, g.shorthand, g.head, strings.Join(verbs, ", "))
+			}
+		}
+	}
+	for name := range otherwise {
+		if len(seen[name]) < 2 && name != "keep" {
+			t.Errorf("--%s: the exception is not needed", name)
+		}
+	}
+}
+
+// TestClosedSets: a flag whose description lists its values, or that takes a folder, completes them.
+func TestClosedSets(t *testing.T) {
+	everyVerb(func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			_, has := c.GetFlagCompletionFunc(f.Name)
+			if slices.Contains([]string{
+				"device", "method", "kind", "allocation", "update", "group", "pattern", "permutation", "sequential", "alpha-estimator", "save", "dtype", "missing",
+				"layout", "granularity", "schedule", "optimizer", "sampling", "bias", "convention", "select", "outside", "majority-sign", "grammar", "mode", "aim", "experts",
+				"fewshot-as-multiturn", "tasks", "targets", "max-shard-size", "methods",
+			}, f.Name) && !has && !(c.Name() == "search" && (f.Name == "select")) {
+				t.Errorf("%s --%s completes nothing", c.CommandPath(), f.Name)
+			}
+		})
+	})
+}
+
+// TestExamplesParse: every line of every example is a command line that the verb takes: its flags are there, none that it needs is
+// missing, and it has as many arguments as it should.
+func TestExamplesParse(t *testing.T) {
+	everyVerb(func(c *cobra.Command) {
+		for _, words := range exampleLines(t, c.Example) {
+			if err := parses(words); err != nil {
+				t.Errorf("%s: example %q: %v", c.CommandPath(), strings.Join(words, " "), err)
+			}
+		}
+	})
+}
+
+// parses tells whether a command line would be begun.
+func parses(words []string) error {
+	top := root(shell.New(nil, nil, nil))
+	if words[0] != "compress" {
+		return fmt.Errorf("begins with %s", words[0])
+	}
+	c, rest, err := top.Find(words[1:])
+	if err != nil {
+		return err
+	}
+	if c == top {
+		return fmt.Errorf("names no verb")
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		return err
+	}
+	if err := c.ValidateRequiredFlags(); err != nil {
+		return err
+	}
+	if err := c.ValidateFlagGroups(); err != nil {
+		return err
+	}
+	for _, arg := range append(c.Flags().Args(), pathsOf(c)...) {
+		if strings.HasPrefix(arg, "testdata/") || strings.HasPrefix(arg, "cmd/") {
+			if _, err := os.Stat(filepath.Join("../..", arg)); err != nil {
+				return err
+			}
+		}
+	}
+	return c.Args(c, c.Flags().Args())
+}
+
+// pathsOf lists the values of the flags that were given.
+func pathsOf(c *cobra.Command) (list []string) {
+	c.Flags().Visit(func(f *pflag.Flag) { list = append(list, f.Value.String()) })
+	return list
+}
+
+// exampleLines splits an example into command lines, and these into words, as a shell does.
+func exampleLines(t *testing.T, text string) (lines [][]string) {
+	var words []string
+	var word strings.Builder
+	quote, inside := rune(0), false
+	end := func() {
+		if inside {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		inside = false
+	}
+	for _, r := range strings.ReplaceAll(text, "\\\n", " ") + "\n" {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, inside = r, true
+		case r == '\n':
+			end()
+			if len(words) > 0 {
+				lines = append(lines, words)
+			}
+			words = nil
+		case r == ' ':
+			end()
+		default:
+			word.WriteRune(r)
+			inside = true
+		}
+	}
+	if quote != 0 {
+		t.Errorf("a quote is open in %q", text)
+	}
+	return lines
+}
