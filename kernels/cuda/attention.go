@@ -43,10 +43,15 @@ func attentionOf(dst, q, k, v kernels.Mat, a kernels.Attention) attentionArgs {
 	need(a.LSE.IsZero() || (a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads), "cuda: Attention: LSE is not [tq, Heads]")
 	need(a.HeadDim <= widest, "cuda: Attention: a head has more than 256 channels")
 	return attentionArgs{
-		q: of(q).mat(), k: of(k).mat(), v: of(v).mat(), out: of(dst).mat(), lse: of(a.LSE).mat(), qs: a.QHeadStride, ks: a.KVHeadStride,
+		qs: a.QHeadStride, ks: a.KVHeadStride,
 		heads: int32(a.Heads), rep: int32(a.Heads / a.KVHeads), dim: int32(a.HeadDim), pos: int32(a.Pos), window: int32(a.Window),
 		scale: a.Scale, limit: a.Softcap,
 	}
+}
+
+// place fills the addresses in.
+func (d *Device) place(args *attentionArgs, dst, q, k, v kernels.Mat, a kernels.Attention) {
+	args.q, args.k, args.v, args.out, args.lse = d.of(q).mat(), d.of(k).mat(), d.of(v).mat(), d.of(dst).mat(), d.of(a.LSE).mat()
 }
 
 // room is the width of the kernel that serves heads of a number of channels.
@@ -68,14 +73,15 @@ func (d *Device) attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("Attention", func() {
+	d.operate("Attention", func() {
+		d.place(&args, dst, q, k, v, a)
 		if q.Rows <= fewQueries {
 			d.attendFew(args, q.Rows)
 			return
 		}
 		w := room(a.HeadDim)
 		launch(d, fmt.Sprintf("attention.attention_%s", w), tiles(q.Rows, a.Heads), &args)
-	}, dst, q, k, v, a.LSE)
+	}, []kernels.Mat{dst, a.LSE}, q, k, v)
 	changed(dst, a.LSE)
 }
 
@@ -104,11 +110,12 @@ func (d *Device) attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a
 	args := attentionOf(out, q, k, v, a)
 	need(same(dq, q) && same(dk, k) && same(dv, v) && same(dout, out), "cuda: AttentionBackward: shapes do not agree")
 	need(!a.LSE.IsZero(), "cuda: AttentionBackward: LSE is not [tq, Heads]")
-	args.dq, args.dk, args.dv, args.dout = of(dq).mat(), of(dk).mat(), of(dv).mat(), of(dout).mat()
 	if a.HeadDim == 0 {
 		return
 	}
-	d.operation("AttentionBackward", func() {
+	d.operate("AttentionBackward", func() {
+		d.place(&args, out, q, k, v, a)
+		args.dq, args.dk, args.dv, args.dout = d.of(dq).mat(), d.of(dk).mat(), d.of(dv).mat(), d.of(dout).mat()
 		w := room(a.HeadDim)
 		if q.Rows > 0 {
 			args.mean = d.scratch(4 * q.Rows * a.Heads)
@@ -122,6 +129,6 @@ func (d *Device) attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a
 			launch(d, "attention.attention_dv_"+w, tiles(v.Rows, a.KVHeads), &args)
 		}
 		d.drop(args.mean)
-	}, dq, dk, dv, dout, q, k, v, out, a.LSE)
+	}, []kernels.Mat{dq, dk, dv}, dout, q, k, v, out, a.LSE)
 	changed(dq, dk, dv)
 }

@@ -16,6 +16,10 @@ import (
 type Options struct {
 	BLAS    string // cuBLASLt; "" means $COMPRESS_CUBLASLT, or what the loader finds; "off" none
 	Library string // the driver; "" means $COMPRESS_CUDA_DRIVER, or libcuda.so.1 where the loader finds it
+
+	// Note, if not nil, is told in one line when memory is full for the first time and buffers begin to move to the host. It must not use
+	// the device.
+	Note func(string)
 }
 
 // Device is one graphics processor.
@@ -36,6 +40,7 @@ type Device struct {
 	closed  bool
 	eager   bool // wait for the end of every operation
 	op      string
+	note    func(string)
 	compute uintptr // stream of operations
 	copies  uintptr // stream of transfers to the device
 	out     [4]uintptr
@@ -73,7 +78,7 @@ func Open(index int, o Options) (*Device, error) {
 		return nil, fmt.Errorf("cuda:%d: %w: the machine has %d", index, ErrNoDevice, drv.count)
 	}
 	d := &Device{
-		drv: drv, index: index, eager: os.Getenv("COMPRESS_CUDA_SYNC") == "1", op: "open",
+		drv: drv, index: index, eager: os.Getenv("COMPRESS_CUDA_SYNC") == "1", op: "open", note: o.Note,
 		modules: map[string]uintptr{}, functions: map[string]uintptr{},
 	}
 	d.memory.init()
@@ -265,6 +270,9 @@ func (d *Device) do(f int, args ...uintptr) {
 		d.fail(d.check(f, args...))
 	}
 }
+
+// errFreed is the error of a transfer with a buffer that was freed, or is another device's.
+var errFreed = errors.New("cuda: the buffer is not one of this device")
 
 // errClosed is the error of a device after Close.
 var errClosed = errors.New("cuda: the device is closed")

@@ -10,6 +10,13 @@
 // done; [kernels.Ops].Sync and Download wait. With COMPRESS_CUDA_SYNC=1 in the environment every operation waits for its end,
 // so that a failure names the operation that caused it.
 //
+// # Memory
+//
+// Buffers that do not fit wait on the host. When memory is full, the contents of those that were not used for the longest time move there, and
+// come back for the operation that uses them, on the stream of transfers, beside the operations before. What was not written since is
+// not copied again, and [Device.Keep] tells where a copy is already. So a model of any size runs, a block at a time, on a device
+// that holds the operands of one operation.
+//
 // # Accuracy
 //
 // Products run on tensor cores without rounding their factors: a float32 factor is split into three bfloat16 numbers whose sum it is,

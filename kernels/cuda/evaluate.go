@@ -23,20 +23,24 @@ func (d *Device) evaluate(op string, f Formula, in FormulaInputs, out kernels.Ma
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	e := &evaluation{d: d, f: f}
-	for i, m := range in.Matrices {
+	for _, m := range in.Matrices {
 		if len(in.Matrices) > 0 && !same(in.Matrices[0], m) {
 			return fmt.Errorf("%s: %w: matrices of different shapes", op, ErrFormula)
 		}
-		e.args.m[i], e.t = of(m).mat(), append(e.t, m.DType())
+		e.t = append(e.t, m.DType())
 	}
-	for i, m := range in.Vectors {
-		e.args.vectors[i] = of(m).p
-	}
-	e.args.scalars, e.args.length = of(in.Stats).p, int32(len(f))
+	e.args.length = int32(len(f))
 	for i, t := range e.t {
 		*[]*int32{&e.args.type0, &e.args.type1}[i] = int32(t)
 	}
 	d.operation(op, func() {
+		for i, m := range in.Matrices {
+			e.args.m[i] = d.of(m).mat()
+		}
+		for i, m := range in.Vectors {
+			e.args.vectors[i] = d.of(m).p
+		}
+		e.args.scalars = d.of(in.Stats).p
 		e.code = sent(d, formulaWords(f))
 		e.args.code = e.code
 		run(e)
@@ -65,7 +69,7 @@ func (e *evaluation) launch(kernel string, g grid) {
 func (d *Device) Score(dst kernels.Mat, f Formula, in FormulaInputs) error {
 	return d.evaluate("Score", f, in, dst, func(e *evaluation) {
 		if dst.Len() > 0 {
-			e.args.d = of(dst).mat()
+			e.args.d = d.of(dst).mat()
 			e.launch("formula_score", plane(dst.Rows, dst.Cols, 512))
 		}
 	})
@@ -94,7 +98,7 @@ func (d *Device) SelectFormula(mask kernels.Mat, f Formula, in FormulaInputs, dr
 		return nil
 	}
 	return d.evaluate("SelectFormula", f, in, mask, func(e *evaluation) {
-		e.args.mask, e.args.drop = of(mask).mat(), drop
+		e.args.mask, e.args.drop = d.of(mask).mat(), drop
 		e.launch("formula_select", grid{x: min(mask.Rows, 1<<20), y: 1, threads: 512})
 	})
 }
@@ -134,7 +138,7 @@ func (d *Device) gatherVector(op string, dst kernels.Mat, rows, cols int, along 
 		if dst.Len() == 0 {
 			return
 		}
-		e.args.d = mat{p: of(dst).p, rows: int32(rows), cols: int32(cols)}
+		e.args.d = mat{p: d.of(dst).p, rows: int32(rows), cols: int32(cols)}
 		e.args.kind, e.args.slot = int32(kind), along
 		e.launch("formula_vector", lines(dst.Cols))
 	})

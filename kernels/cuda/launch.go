@@ -114,13 +114,14 @@ type view struct {
 	t          kernels.DType
 }
 
-// of is the matrix of an operand; the zero view if it is absent. Kernels count rows and columns in 32 bits.
-func of(m kernels.Mat) view {
+// of is the matrix of an operand, which is on the device until the operation ends; the zero view if it is absent. Kernels count rows and
+// columns in 32 bits.
+func (d *Device) of(m kernels.Mat) view {
 	if m.IsZero() {
 		return view{}
 	}
 	need(m.Rows <= math.MaxInt32 && m.Cols <= math.MaxInt32, "cuda: a matrix has more than 2³¹ rows or columns")
-	return view{m.Buf.Addr + uintptr(m.Off*m.DType().Size()), m.Stride, m.Rows, m.Cols, m.DType()}
+	return view{d.address(m.Buf) + uintptr(m.Off*m.DType().Size()), m.Stride, m.Rows, m.Cols, m.DType()}
 }
 
 // rowRange views rows [lo, hi).
@@ -164,9 +165,14 @@ func flat(list ...*view) {
 	}
 }
 
-// operation runs f with the device taken, after the transfers to the operands. Nothing runs after a failure that Sync has not
-// reported.
+// operation runs f, which may write every operand, with the device taken, after the transfers to the operands. Nothing runs after a failure
+// that Sync has not reported.
 func (d *Device) operation(name string, f func(), operands ...kernels.Mat) {
+	d.operate(name, f, operands)
+}
+
+// operate is operation with operands that f writes and those that it reads.
+func (d *Device) operate(name string, f func(), written []kernels.Mat, read ...kernels.Mat) {
 	d.enter()
 	defer d.leave()
 	if d.closed {
@@ -174,14 +180,12 @@ func (d *Device) operation(name string, f func(), operands ...kernels.Mat) {
 		return
 	}
 	d.op = name
-	for _, m := range operands {
-		if !m.IsZero() {
-			d.await(m.Buf)
-		}
-	}
+	d.memory.begin()
+	d.hold(written, read)
 	if d.err == nil && d.lost == nil {
 		f()
 	}
+	d.memory.end(d)
 	if d.eager {
 		d.do(cuStreamSynchronize, d.compute)
 	}
@@ -200,7 +204,7 @@ func (d *Device) scratch(size int) uintptr {
 // drop gives scratch memory back, after what was launched so far.
 func (d *Device) drop(addr uintptr) {
 	if addr != 0 {
-		d.memory.put(d, addr)
+		d.memory.put(d, addr, d.compute)
 	}
 }
 

@@ -16,8 +16,8 @@ func (d *Device) mapping(op, kernel string, scale float32, dst, dst2, a, b, c ke
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation(op, func() {
-		v := [5]view{of(dst), of(dst2), of(a), of(b), of(c)}
+	d.operate(op, func() {
+		v := [5]view{d.of(dst), d.of(dst2), d.of(a), d.of(b), d.of(c)}
 		flat(&v[0], &v[1], &v[2], &v[3], &v[4])
 		vec := v[0].cols%4 == 0
 		for _, m := range v {
@@ -29,7 +29,7 @@ func (d *Device) mapping(op, kernel string, scale float32, dst, dst2, a, b, c ke
 		}
 		args := mapArgs{v[0].mat(), v[1].mat(), v[2].mat(), v[3].mat(), v[4].mat(), scale, flag(vec)}
 		launch(d, "map."+kernel, plane(v[0].rows, v[0].cols, per), &args)
-	}, dst, dst2, a, b, c)
+	}, []kernels.Mat{dst, dst2}, a, b, c)
 	changed(dst, dst2)
 }
 
@@ -90,11 +90,11 @@ func (d *Device) pair(op, kernel string, dst, x kernels.Mat) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation(op, func() {
-		a, b := of(dst), of(x)
+	d.operate(op, func() {
+		a, b := d.of(dst), d.of(x)
 		flat(&a, &b)
 		launch(d, "map."+kernel, plane(a.rows, a.cols, 1024), &pairArgs{a.mat(), b.mat()})
-	}, dst, x)
+	}, []kernels.Mat{dst}, x)
 	changed(dst)
 }
 
@@ -122,8 +122,8 @@ func (d *Device) count(op, kernel string, x kernels.Mat, start uint64) uint64 {
 	}
 	result := make([]uint64, 1)
 	result[0] = start
-	d.operation(op, func() {
-		v := of(x)
+	d.operate(op, func() {
+		v := d.of(x)
 		flat(&v)
 		out := sent(d, result)
 		launch(d, "map."+kernel, plane(min(v.rows, 4096), v.cols, 4096), &countArgs{v.mat(), out})
@@ -131,7 +131,7 @@ func (d *Device) count(op, kernel string, x kernels.Mat, start uint64) uint64 {
 			d.fail(d.small.receive(d, bytesOf(result), out))
 		}
 		d.drop(out)
-	}, x)
+	}, nil, x)
 	return result[0]
 }
 
@@ -167,12 +167,12 @@ func (d *Device) gather(dst, src kernels.Mat, ids []int32, scale float32) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("Gather", func() {
+	d.operate("Gather", func() {
 		list := d.ints(ids)
-		args := rowsArgs{d: of(dst).mat(), x: of(src).mat(), ids: list, scale: scale, t: int32(src.DType())}
+		args := rowsArgs{d: d.of(dst).mat(), x: d.of(src).mat(), ids: list, scale: scale, t: int32(src.DType())}
 		launch(d, "map.gather", plane(dst.Rows, dst.Cols, 512), &args)
 		d.drop(list)
-	}, dst, src)
+	}, []kernels.Mat{dst}, src)
 	changed(dst)
 }
 
@@ -183,12 +183,12 @@ func (d *Device) scatterAdd(dst, src kernels.Mat, ids []int32, scale []float32) 
 		changed(dst)
 		return
 	}
-	d.operation("ScatterAdd", func() {
+	d.operate("ScatterAdd", func() {
 		list, factors := d.ints(ids), d.floats(scale)
-		launch(d, "map.scatter_add", plane(src.Rows, src.Cols, 512), &rowsArgs{d: of(dst).mat(), x: of(src).mat(), ids: list, scales: factors})
+		launch(d, "map.scatter_add", plane(src.Rows, src.Cols, 512), &rowsArgs{d: d.of(dst).mat(), x: d.of(src).mat(), ids: list, scales: factors})
 		d.drop(list)
 		d.drop(factors)
-	}, dst, src)
+	}, []kernels.Mat{dst}, src)
 	changed(dst)
 }
 
@@ -234,15 +234,15 @@ func (d *Device) gatherBackward(dtable, dy kernels.Mat, ids []int32, scale float
 		changed(dtable)
 		return
 	}
-	d.operation("GatherBackward", func() {
+	d.operate("GatherBackward", func() {
 		targets, starts, order := groups(ids)
 		t, s, o := d.ints(targets), d.ints(starts), d.ints(order)
-		args := groupArgs{of(dtable).mat(), of(dy).mat(), t, s, o, int32(len(targets)), scale}
+		args := groupArgs{d.of(dtable).mat(), d.of(dy).mat(), t, s, o, int32(len(targets)), scale}
 		launch(d, "map.gather_back", plane(len(targets), dy.Cols, 256), &args)
 		d.drop(t)
 		d.drop(s)
 		d.drop(o)
-	}, dtable, dy)
+	}, []kernels.Mat{dtable}, dy)
 	changed(dtable)
 }
 
@@ -276,10 +276,10 @@ func (d *Device) rope(x kernels.Mat, r kernels.Rope) {
 	if r.Inverse {
 		args.sign = -1
 	}
-	d.operation("RoPE", func() {
-		args.x, args.cos, args.sin, args.pos = of(x).mat(), of(r.Cos).mat(), of(r.Sin).mat(), d.ints(r.Pos)
+	d.operate("RoPE", func() {
+		args.x, args.cos, args.sin, args.pos = d.of(x).mat(), d.of(r.Cos).mat(), d.of(r.Sin).mat(), d.ints(r.Pos)
 		launch(d, "map.rope", plane(x.Rows, r.Heads*half, 256), &args)
 		d.drop(args.pos)
-	}, x, r.Cos, r.Sin)
+	}, []kernels.Mat{x}, r.Cos, r.Sin)
 	changed(x)
 }

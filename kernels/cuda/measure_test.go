@@ -138,7 +138,7 @@ func measure(t testing.TB, d *Device, shrink, repeats int) measured {
 	n := rows * cols
 	a, b, sum := random(t, d, kernels.F32, rows, cols), random(t, d, kernels.F32, rows, cols), random(t, d, kernels.F32, rows, cols)
 	bandwidth("copy", 8*n, func() {
-		d.operation("copy", func() { d.do(cuMemcpyDtoDAsync, sum.Buf.Addr, a.Buf.Addr, uintptr(4*n), d.compute) })
+		d.operation("copy", func() { d.do(cuMemcpyDtoDAsync, d.of(sum).p, d.of(a).p, uintptr(4*n), d.compute) }, sum, a)
 	})
 	bandwidth("Add, F32", 12*n, func() { o.Add(sum, a, b, 0.5) })
 	bandwidth("Gate SiLU, F32", 12*n, func() { o.Gate(sum, a, b, kernels.SiLU) })

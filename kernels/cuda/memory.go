@@ -18,9 +18,9 @@ type memory struct {
 	blocks map[uintptr]block
 	held   map[string]int64
 	spare  map[int64][]spare // without a pool: blocks given back, by size
-	unused map[uintptr]uintptr
-	events []uintptr // made and not in use
-	all    []uintptr // every event made
+	events []uintptr         // made and not in use
+	all    []uintptr         // every event made
+	paging
 }
 
 // block is memory in use.
@@ -35,8 +35,8 @@ type spare struct {
 }
 
 func (m *memory) init() {
-	m.label = "tensors"
-	m.blocks, m.held, m.spare, m.unused = map[uintptr]block{}, map[string]int64{}, map[int64][]spare{}, map[uintptr]uintptr{}
+	m.label, m.last = "tensors", contexts.Add(1)<<40
+	m.blocks, m.held, m.spare, m.pages = map[uintptr]block{}, map[string]int64{}, map[int64][]spare{}, map[uintptr]*page{}
 }
 
 // start takes the driver's pool and lets it keep what is given back.
@@ -58,8 +58,9 @@ const releaseThreshold = 4
 // stop gives back all memory and events. The streams are idle.
 func (m *memory) stop(d *Device) {
 	for addr := range m.blocks {
-		m.put(d, addr)
+		m.put(d, addr, d.compute)
 	}
+	clear(m.pages)
 	d.drv.call(cuStreamSynchronize, d.compute)
 	m.trim(d)
 	for _, e := range m.all {
@@ -90,16 +91,18 @@ func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
 	d.op = "Alloc"
 	size := int64(max(n, 1) * t.Size())
 	addr, err := d.take(size, d.memory.label, d.copies)
-	if err == nil {
-		err = d.check(cuMemsetD8Async, addr, 0, uintptr(size), d.copies)
-	}
 	if err != nil {
 		return nil, err
 	}
-	if err := d.mark(addr); err != nil {
+	if err := d.check(cuMemsetD8Async, addr, 0, uintptr(size), d.copies); err != nil {
+		d.memory.put(d, addr, d.copies)
 		return nil, err
 	}
-	return kernels.NewDevice(t, n, addr, func() { d.free(addr) }), nil
+	number, p := d.memory.newPage(addr, size, d.memory.label)
+	if err := d.mark(p); err != nil {
+		return nil, err
+	}
+	return kernels.NewDevice(t, n, number, func() { d.free(number) }), nil
 }
 
 // maxAlloc keeps a size in bytes inside an int.
@@ -113,14 +116,25 @@ func (d *Device) usable() error {
 	return d.lost
 }
 
-// take allocates for use in a stream. When memory runs short, what is kept for later is given back first.
+// take allocates for use in a stream. When memory runs short, what is kept for later is given back first; then buffers that were not
+// used for long move to the host.
 func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error) {
 	m := &d.memory
 	addr, r := m.get(d, size, stream)
-	if r == outOfMemory {
-		d.drv.call(cuStreamSynchronize, d.compute)
-		m.trim(d)
-		addr, r = m.get(d, size, stream)
+	if r == outOfMemory && !m.moving {
+		addr, r = m.retry(d, size, stream)
+	}
+	for r == outOfMemory {
+		moved, err := d.evict(size)
+		if err != nil {
+			return 0, err
+		}
+		if addr, r = m.get(d, size, stream); r == outOfMemory {
+			addr, r = m.retry(d, size, stream)
+		}
+		if !moved {
+			break
+		}
 	}
 	switch {
 	case r == outOfMemory:
@@ -131,6 +145,14 @@ func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error)
 	m.blocks[addr] = block{size, label}
 	m.held[label] += size
 	return addr, nil
+}
+
+// retry gives what is kept for later back, after everything that runs, and attempts to allocate.
+func (m *memory) retry(d *Device, size int64, stream uintptr) (uintptr, int) {
+	d.drv.call(cuStreamSynchronize, d.copies)
+	d.drv.call(cuStreamSynchronize, d.compute)
+	m.trim(d)
+	return m.get(d, size, stream)
 }
 
 // get is one attempt to allocate.
@@ -149,25 +171,20 @@ func (m *memory) get(d *Device, size int64, stream uintptr) (uintptr, int) {
 	return d.out[0], r
 }
 
-// put gives a block back, after the operations so far.
-func (m *memory) put(d *Device, addr uintptr) {
+// put gives a block back, after what a stream holds.
+func (m *memory) put(d *Device, addr, stream uintptr) {
 	b := m.blocks[addr]
 	delete(m.blocks, addr)
 	if m.held[b.label] -= b.size; m.held[b.label] == 0 {
 		delete(m.held, b.label)
 	}
-	if e, ok := m.unused[addr]; ok {
-		delete(m.unused, addr)
-		m.events = append(m.events, e)
-		d.drv.call(cuStreamWaitEvent, d.compute, e, 0)
-	}
 	if m.pooled != 0 {
-		d.fail(d.check(cuMemFreeAsync, addr, d.compute))
+		d.fail(d.check(cuMemFreeAsync, addr, stream))
 		return
 	}
 	e, err := d.event()
 	if err == nil {
-		err = d.check(cuEventRecord, e, d.compute)
+		err = d.check(cuEventRecord, e, stream)
 	}
 	if err != nil {
 		d.fail(err)
@@ -223,6 +240,9 @@ func (d *Device) shortage(size int64, label string) error {
 	if d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
 		free = sizeText(int64(d.out[0])) + " of " + sizeText(int64(d.out[1]))
 	}
+	if d.memory.away > 0 {
+		list = append(list, "moved to the host "+sizeText(d.memory.away))
+	}
 	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s; HINT: take fewer tokens at a time, or use --device cpu",
 		d.index, d.op, ErrOutOfMemory, sizeText(size), label, free, strings.Join(list, ", "))
 }
@@ -239,11 +259,18 @@ func sizeText(n int64) string {
 }
 
 // free is the free function of a buffer.
-func (d *Device) free(addr uintptr) {
+func (d *Device) free(number uintptr) {
 	d.enter()
 	defer d.leave()
-	if !d.closed {
-		d.memory.put(d, addr)
+	p := d.memory.pages[number]
+	if d.closed || p == nil {
+		return
+	}
+	delete(d.memory.pages, number)
+	d.forget(p)
+	if p.addr != 0 {
+		d.fail(d.await(p))
+		d.memory.put(d, p.addr, d.compute)
 	}
 }
 
@@ -262,24 +289,27 @@ func (d *Device) event() (uintptr, error) {
 	return d.out[0], nil
 }
 
-// mark notes that the transfers so far must be over before an operation uses a buffer.
-func (d *Device) mark(addr uintptr) error {
-	e, ok := d.memory.unused[addr]
-	if !ok {
-		var err error
-		if e, err = d.event(); err != nil {
+// mark notes that the transfers so far must be over before an operation uses a page.
+func (d *Device) mark(p *page) error {
+	if p.ready == 0 {
+		e, err := d.event()
+		if err != nil {
 			return err
 		}
-		d.memory.unused[addr] = e
+		p.ready = e
 	}
-	return d.check(cuEventRecord, e, d.copies)
+	return d.check(cuEventRecord, p.ready, d.copies)
 }
 
-// await makes operations wait for the transfers to a buffer.
-func (d *Device) await(b *kernels.Buffer) {
-	if e, ok := d.memory.unused[b.Addr]; ok {
-		delete(d.memory.unused, b.Addr)
-		d.do(cuStreamWaitEvent, d.compute, e, 0)
-		d.memory.events = append(d.memory.events, e)
+// await makes operations wait for the transfers to a page.
+func (d *Device) await(p *page) error {
+	if p.ready == 0 {
+		return nil
 	}
+	if err := d.check(cuStreamWaitEvent, d.compute, p.ready, 0); err != nil {
+		return err
+	}
+	d.memory.events = append(d.memory.events, p.ready)
+	p.ready = 0
+	return nil
 }

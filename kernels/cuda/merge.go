@@ -81,9 +81,9 @@ func (d *Device) merging(op string, out, base kernels.Mat, list []Source, f func
 	}
 	d.operation(op, func() {
 		t := typeName(base.DType())
-		args := mergeArgs{base: of(base).mat(), count: int32(len(list))}
+		args := mergeArgs{base: d.of(base).mat(), count: int32(len(list))}
 		for i, s := range list {
-			args.m[i], args.weight[i], args.share[i], args.keyA[i], args.keyB[i] = of(s.M).mat(), s.Weight, s.Share, s.A, s.B
+			args.m[i], args.weight[i], args.share[i], args.keyA[i], args.keyB[i] = d.of(s.M).mat(), s.Weight, s.Share, s.A, s.B
 		}
 		cuts := d.cuts(base, list, t)
 		args.cuts = cuts
@@ -108,7 +108,7 @@ func (d *Device) cuts(base kernels.Mat, list []Source, t string) uintptr {
 		if s.Keep == 0 || s.Keep == n {
 			continue
 		}
-		args := cutArgs{base: of(base).mat(), m: of(s.M).mat(), cut: cuts + uintptr(i*cutSize), histogram: counts, keep: s.Keep}
+		args := cutArgs{base: d.of(base).mat(), m: d.of(s.M).mat(), cut: cuts + uintptr(i*cutSize), histogram: counts, keep: s.Keep}
 		d.do(cuMemsetD8Async, counts, 0, 3*2048*4, d.compute)
 		for args.pass = 0; args.pass < 3; args.pass++ {
 			launch(d, "merge.cut_hist_"+t, plane(min(base.Rows, 2048), base.Cols, 2048), &args)
@@ -133,7 +133,7 @@ func (d *Device) Merge(out, base kernels.Mat, list []Source, a Arithmetic) error
 		return nil
 	}
 	d.merging("Merge", out, base, list, func(args *mergeArgs, t string) {
-		args.d, args.outType, args.lambda = of(out).mat(), int32(out.DType()), a.Lambda
+		args.d, args.outType, args.lambda = d.of(out).mat(), int32(out.DType()), a.Lambda
 		args.consensus, args.normalise = flag(a.Consensus), flag(a.Normalise)
 		launch(d, "merge.merge_"+t, plane(base.Rows, base.Cols, 1024), args)
 	})
@@ -197,7 +197,7 @@ func (d *Device) AdamW(p, m, v, g kernels.Mat, s AdamStep) {
 		return
 	}
 	d.operation("AdamW", func() {
-		launch(d, "merge.adamw", plane(1, p.Len(), 1024), &adamArgs{of(p).p, of(m).p, of(v).p, of(g).p, p.Len(), s})
+		launch(d, "merge.adamw", plane(1, p.Len(), 1024), &adamArgs{d.of(p).p, d.of(m).p, d.of(v).p, d.of(g).p, p.Len(), s})
 	}, p, m, v, g)
 	changed(p, m, v)
 }

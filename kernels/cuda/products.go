@@ -212,49 +212,49 @@ func (d *Device) weighted(dst, x, w view, nn bool, bias view, o kernels.MatMul) 
 	}
 }
 
-// biased checks a bias.
-func biased(dst kernels.Mat, o kernels.MatMul) view {
+// checkBias checks a bias.
+func checkBias(dst kernels.Mat, o kernels.MatMul) {
 	need(o.Bias.IsZero() || (o.Bias.Rows == 1 && o.Bias.Cols == dst.Cols), "cuda: MatMul: bias is not one row of dst's width")
-	return of(o.Bias)
 }
 
 func (d *Device) matMulNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 	need(x.Rows == dst.Rows && w.Rows == dst.Cols && x.Cols == w.Cols, "cuda: MatMulNT: shapes do not agree")
-	bias := biased(dst, o)
+	checkBias(dst, o)
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("MatMulNT", func() { d.weighted(of(dst), of(x), of(w), false, bias, o) }, dst, x, w, o.Bias)
+	d.operate("MatMulNT", func() { d.weighted(d.of(dst), d.of(x), d.of(w), false, d.of(o.Bias), o) }, []kernels.Mat{dst}, x, w, o.Bias)
 	changed(dst)
 }
 
 func (d *Device) matMulNN(dst, x, w kernels.Mat, o kernels.MatMul) {
 	need(x.Rows == dst.Rows && w.Cols == dst.Cols && x.Cols == w.Rows, "cuda: MatMulNN: shapes do not agree")
-	bias := biased(dst, o)
+	checkBias(dst, o)
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("MatMulNN", func() { d.weighted(of(dst), of(x), of(w), true, bias, o) }, dst, x, w, o.Bias)
+	d.operate("MatMulNN", func() { d.weighted(d.of(dst), d.of(x), d.of(w), true, d.of(o.Bias), o) }, []kernels.Mat{dst}, x, w, o.Bias)
 	changed(dst)
 }
 
 func (d *Device) matMulTN(dst, a, b kernels.Mat, o kernels.MatMul) {
 	need(a.Cols == dst.Rows && b.Cols == dst.Cols && a.Rows == b.Rows, "cuda: MatMulTN: shapes do not agree")
-	bias := biased(dst, o)
+	checkBias(dst, o)
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("MatMulTN", func() {
+	d.operate("MatMulTN", func() {
+		bias := d.of(o.Bias)
 		if a.Rows == 0 {
-			d.weighted(of(dst), view{}, view{}, false, bias, o)
+			d.weighted(d.of(dst), view{}, view{}, false, bias, o)
 			return
 		}
-		x, y := factor{view: of(a), transposed: true, planes: 3}, factor{view: of(b), transposed: true, planes: 3}
+		x, y := factor{view: d.of(a), transposed: true, planes: 3}, factor{view: d.of(b), transposed: true, planes: 3}
 		if o.Precision == kernels.Fast {
 			x.planes, x.rounded, y.planes, y.rounded = 1, true, 1, true
 		}
-		d.product(of(dst), x, y, bias, o.Accumulate)
-	}, dst, a, b, o.Bias)
+		d.product(d.of(dst), x, y, bias, o.Accumulate)
+	}, []kernels.Mat{dst}, a, b, o.Bias)
 	changed(dst)
 }
 
@@ -267,9 +267,9 @@ type expandArgs struct {
 
 // dense writes rows [lo, lo+dst.rows) of a sparse weight.
 func (d *Device) dense(dst view, w kernels.Sparse, lo int) {
-	mask := of(w.Mask)
+	mask := d.of(w.Mask)
 	args := expandArgs{
-		d: dst.mat(), mask: mask.rowRange(lo, lo+dst.rows).mat(), values: of(w.Values).p, offsets: of(w.Offsets).p + uintptr(8*lo),
+		d: dst.mat(), mask: mask.rowRange(lo, lo+dst.rows).mat(), values: d.of(w.Values).p, offsets: d.of(w.Offsets).p + uintptr(8*lo),
 		size: int32(dst.t.Size()),
 	}
 	launch(d, "sparse.expand", lines(dst.rows), &args)
@@ -281,7 +281,7 @@ func (d *Device) expand(dst kernels.Mat, w kernels.Sparse) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("Expand", func() { d.dense(of(dst), w, 0) }, dst, w.Mask, w.Values, w.Offsets)
+	d.operate("Expand", func() { d.dense(d.of(dst), w, 0) }, []kernels.Mat{dst}, w.Mask, w.Values, w.Offsets)
 	changed(dst)
 }
 
@@ -290,12 +290,12 @@ func (d *Device) expand(dst kernels.Mat, w kernels.Sparse) {
 func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
 	need(w.Consistent(), "cuda: MatMulSparse: parts of the sparse weight do not fit together")
 	need(x.Rows == dst.Rows && w.Rows() == dst.Cols && x.Cols == w.Cols, "cuda: MatMulSparse: shapes do not agree")
-	bias := biased(dst, o)
+	checkBias(dst, o)
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("MatMulSparse", func() {
-		out, left, size := of(dst), of(x), w.DType().Size()
+	d.operate("MatMulSparse", func() {
+		bias, out, left, size := d.of(o.Bias), d.of(dst), d.of(x), w.DType().Size()
 		stride := (w.Cols + 7) / 8 * 8
 		batch := min(max(expandBudget/(stride*size+1)/128*128, 128), w.Rows())
 		room := d.scratch(batch * stride * size)
@@ -312,7 +312,7 @@ func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.Ma
 			d.weighted(out.colRange(lo, hi), left, part, false, b, o)
 		}
 		d.drop(room)
-	}, dst, x, w.Mask, w.Values, w.Offsets, o.Bias)
+	}, []kernels.Mat{dst}, x, w.Mask, w.Values, w.Offsets, o.Bias)
 	changed(dst)
 }
 

@@ -37,10 +37,10 @@ func (d *Device) norm(op string, dst, x, w, b kernels.Mat, args normArgs) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation(op, func() {
-		args.d, args.x, args.w, args.b, args.t = of(dst).mat(), of(x).mat(), of(w).p, of(b).p, int32(w.DType())
+	d.operate(op, func() {
+		args.d, args.x, args.w, args.b, args.t = d.of(dst).mat(), d.of(x).mat(), d.of(w).p, d.of(b).p, int32(w.DType())
 		launch(d, "rows.norm_rows", lines(x.Rows), &args)
-	}, dst, x, w, b)
+	}, []kernels.Mat{dst}, x, w, b)
 	changed(dst)
 }
 
@@ -70,22 +70,22 @@ func (d *Device) normBackward(op string, dx, dw, db, dy, x, w kernels.Mat, args 
 		changed(dx, dw, db)
 		return
 	}
-	d.operation(op, func() {
-		args.dx, args.dy, args.x, args.w, args.t = of(dx).mat(), of(dy).mat(), of(x).mat(), of(w).p, int32(w.DType())
+	d.operate(op, func() {
+		args.dx, args.dy, args.x, args.w, args.t = d.of(dx).mat(), d.of(dy).mat(), d.of(x).mat(), d.of(w).p, int32(w.DType())
 		args.factors = d.scratch(16 * x.Rows)
 		launch(d, "rows.norm_back", lines(x.Rows), &args)
 		if !dw.IsZero() || !db.IsZero() {
-			c := d.columns(of(x), of(dy), args.factors, 2)
+			c := d.columns(d.of(x), d.of(dy), args.factors, 2)
 			if !dw.IsZero() {
-				c.fold(d, of(dw), 0)
+				c.fold(d, d.of(dw), 0)
 			}
 			if !db.IsZero() {
-				c.fold(d, of(db), x.Cols)
+				c.fold(d, d.of(db), x.Cols)
 			}
 			d.drop(c.part)
 		}
 		d.drop(args.factors)
-	}, dx, dw, db, dy, x, w)
+	}, []kernels.Mat{dx, dw, db}, dy, x, w)
 	changed(dx, dw, db)
 }
 
@@ -136,11 +136,11 @@ func (d *Device) sumColumns(op string, acc, x kernels.Mat, kind int32) {
 		changed(acc)
 		return
 	}
-	d.operation(op, func() {
-		c := d.columns(of(x), view{}, 0, kind)
-		c.fold(d, of(acc), 0)
+	d.operate(op, func() {
+		c := d.columns(d.of(x), view{}, 0, kind)
+		c.fold(d, d.of(acc), 0)
 		d.drop(c.part)
-	}, acc, x)
+	}, []kernels.Mat{acc}, x)
 	changed(acc)
 }
 
@@ -168,9 +168,9 @@ func (d *Device) softmax(dst, x kernels.Mat) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operation("Softmax", func() {
-		launch(d, "rows.softmax", lines(x.Rows), &softmaxArgs{d: of(dst).mat(), x: of(x).mat()})
-	}, dst, x)
+	d.operate("Softmax", func() {
+		launch(d, "rows.softmax", lines(x.Rows), &softmaxArgs{d: d.of(dst).mat(), x: d.of(x).mat()})
+	}, []kernels.Mat{dst}, x)
 	changed(dst)
 }
 
@@ -182,9 +182,9 @@ func (d *Device) softmaxBackward(dx, dy, y kernels.Mat) {
 	if dx.Len() == 0 {
 		return
 	}
-	d.operation("SoftmaxBackward", func() {
-		launch(d, "rows.softmax_back", lines(y.Rows), &softmaxBackArgs{of(dx).mat(), of(dy).mat(), of(y).mat()})
-	}, dx, dy, y)
+	d.operate("SoftmaxBackward", func() {
+		launch(d, "rows.softmax_back", lines(y.Rows), &softmaxBackArgs{d.of(dx).mat(), d.of(dy).mat(), d.of(y).mat()})
+	}, []kernels.Mat{dx}, dy, y)
 	changed(dx)
 }
 
@@ -207,11 +207,11 @@ func (d *Device) losses(op string, dlogits, loss, logits kernels.Mat, labels []i
 	if len(labels) == 0 {
 		return
 	}
-	d.operation(op, func() {
+	d.operate(op, func() {
 		list := d.ints(labels)
-		args := softmaxArgs{d: of(dlogits).mat(), x: of(logits).mat(), labels: list, loss: of(loss).p, scale: scale}
+		args := softmaxArgs{d: d.of(dlogits).mat(), x: d.of(logits).mat(), labels: list, loss: d.of(loss).p, scale: scale}
 		launch(d, "rows.cross_entropy", lines(logits.Rows), &args)
 		d.drop(list)
-	}, dlogits, loss, logits)
+	}, []kernels.Mat{dlogits, loss}, logits)
 	changed(dlogits, loss)
 }

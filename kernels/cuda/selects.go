@@ -24,9 +24,9 @@ func (d *Device) selection(op string, mask kernels.Mat, s kernels.Score, f func(
 	if mask.Len() == 0 {
 		return
 	}
-	d.operation(op, func() {
-		f(scoreArgs{mask: of(mask).mat(), x: of(s.X).mat(), col: of(s.Col).p, raw: flag(s.Raw)}, typeName(s.X.DType()))
-	}, mask, s.X, s.Col)
+	d.operate(op, func() {
+		f(scoreArgs{mask: d.of(mask).mat(), x: d.of(s.X).mat(), col: d.of(s.Col).p, raw: flag(s.Raw)}, typeName(s.X.DType()))
+	}, []kernels.Mat{mask}, s.X, s.Col)
 	changed(mask)
 }
 

@@ -39,7 +39,7 @@ func (d *Device) Cholesky(a kernels.Mat) error {
 	}
 	failed := []uint64{math.MaxUint64}
 	d.operation("Cholesky", func() {
-		args := solveArgs{a: of(a).p, failed: sent(d, failed), strideA: a.Stride, n: int32(a.Rows)}
+		args := solveArgs{a: d.of(a).p, failed: sent(d, failed), strideA: a.Stride, n: int32(a.Rows)}
 		for at := 0; at < a.Rows; at += solveBlock {
 			args.at = int32(at)
 			launch(d, "solve.cholesky_block", grid{x: 1, y: 1, threads: 256}, &args)
@@ -71,7 +71,7 @@ func (d *Device) SolveLower(l, b kernels.Mat, transposed bool) {
 		return
 	}
 	d.operation("SolveLower", func() {
-		args := solveArgs{a: of(l).p, b: of(b).p, strideA: l.Stride, strideB: b.Stride, n: int32(l.Rows), m: int32(b.Cols), back: flag(transposed)}
+		args := solveArgs{a: d.of(l).p, b: d.of(b).p, strideA: l.Stride, strideB: b.Stride, n: int32(l.Rows), m: int32(b.Cols), back: flag(transposed)}
 		blocks := tilesOf(l.Rows)
 		for i := range blocks {
 			at, rest := i*solveBlock, blocks-1-i

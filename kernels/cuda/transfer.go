@@ -130,7 +130,15 @@ func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 		return err
 	}
 	d.op = "Upload"
-	if _, unused := d.memory.unused[b.Addr]; !unused {
+	p := d.memory.pages[b.Addr]
+	if p == nil {
+		return errFreed
+	}
+	if err := d.fetch(p); err != nil {
+		return err
+	}
+	d.forget(p)
+	if p.ready == 0 {
 		e, err := d.event()
 		if err != nil {
 			return err
@@ -143,11 +151,12 @@ func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 			return err
 		}
 	}
-	if err := d.large.send(d, d.copies, b.Addr+uintptr(off*b.DType.Size()), src); err != nil {
+	p.used = d.memory.serial
+	if err := d.large.send(d, d.copies, p.addr+uintptr(off*b.DType.Size()), src); err != nil {
 		return err
 	}
 	b.Changed()
-	return d.mark(b.Addr)
+	return d.mark(p)
 }
 
 // Download implements [kernels.Device].
@@ -161,11 +170,21 @@ func (d *Device) Download(dst []byte, b *kernels.Buffer, off int) error {
 		return err
 	}
 	d.op = "Download, or an operation before"
-	d.await(b)
+	p := d.memory.pages[b.Addr]
+	if p == nil {
+		return errFreed
+	}
+	if p.host != nil && d.err == nil {
+		copy(dst, p.host[off*b.DType.Size():])
+		return nil
+	}
+	if d.err == nil {
+		d.fail(d.await(p))
+	}
 	if d.err != nil {
 		return d.err
 	}
-	return d.large.receive(d, dst, b.Addr+uintptr(off*b.DType.Size()))
+	return d.large.receive(d, dst, p.addr+uintptr(off*b.DType.Size()))
 }
 
 func (d *Device) fits(what string, b *kernels.Buffer, off, size int) error {
