@@ -1,6 +1,9 @@
 package kernels
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // As finds what a device can do beyond [Ops]: an interface such as [Scorer], [Solver], [Merger] or [Stepper], of the device itself or of one
 // that it wraps (its method Unwrap). Devices of the host have none of them: packages compute such things there themselves.
@@ -32,11 +35,20 @@ func Missed(dev Device, what string) {
 // ErrNotPositive is the error of a matrix that has no Cholesky factor.
 var ErrNotPositive = errors.New("matrix is not positive definite")
 
+// PivotError is the error of a factorisation on a device that met a pivot that is not positive. It unwraps to [ErrNotPositive].
+type PivotError struct{ Pivot int }
+
+// Error implements error.
+func (e *PivotError) Error() string { return fmt.Sprintf("%v: pivot %d", ErrNotPositive, e.Pivot) }
+
+// Unwrap returns [ErrNotPositive].
+func (e *PivotError) Unwrap() error { return ErrNotPositive }
+
 // Solver is a device with factorisations and solves in F64.
 type Solver interface {
 	// Cholesky replaces the lower triangle of the symmetric matrix a, F64 [n, n], by its factor L with L·Lᵀ = a. What lies above
-	// the diagonal is not read; it may be written. It waits for the result; the error of a pivot that is not positive wraps
-	// [ErrNotPositive].
+	// the diagonal is not read; it may be written. It waits for the result; a pivot that is not positive is a
+	// [*PivotError].
 	Cholesky(a Mat) error
 	// SolveLower replaces b, F64 [n, m], by the solution y of L·y = b, or if transposed of Lᵀ·y = b, with the lower triangle L of
 	// l, F64 [n, n]. Failures are reported by Sync.

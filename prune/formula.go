@@ -7,8 +7,10 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/score"
 )
 
 // prunerZero is the formula published with Pruner-Zero (arXiv:2406.02924).
@@ -59,6 +61,13 @@ func Formula(e *gp.Expr) (Metric, error) {
 		}
 	}
 	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
+	m.there = func(in Inputs) (*fused.Scores, error) {
+		t, err := terminals(in, program)
+		if err != nil {
+			return nil, err
+		}
+		return fused.New(in.Device, program, t)
+	}
 	return m, nil
 }
 
@@ -102,15 +111,16 @@ func terminals(in Inputs, p *gp.Program) (gp.Inputs, error) {
 	}
 	t, err := x.Terminals(p.Expr.Uses)
 	t.W, t.G = in.W, in.G
-	if err == nil && !in.Device.Info().Host {
-		t.W, err = host.F32(in.Device, in.W)
-	}
 	return t, err
 }
 
 // evaluate computes all scores of a formula.
 func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
 	t, err := terminals(in, p)
+	if err == nil && !in.Device.Info().Host {
+		kernels.Missed(in.Device, "Score")
+		t.W, err = host.F32(in.Device, in.W)
+	}
 	if err != nil {
 		return kernels.Score{}, err
 	}
@@ -118,7 +128,7 @@ func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
 	if err := p.Eval(scores, t, execution(in)); err != nil {
 		return kernels.Score{}, asPruning(err)
 	}
-	return onDevice(in.Device, scores)
+	return score.Place(in.Device, scores)
 }
 
 func execution(in Inputs) gp.Exec { return gp.Exec{Threads: in.Device.Info().Threads, Finite: true} }
@@ -129,20 +139,4 @@ func asPruning(err error) error {
 		return fmt.Errorf("%w: %w", ErrNonFinite, err)
 	}
 	return err
-}
-
-// onDevice brings scores in host memory to a device, as they are.
-func onDevice(dev kernels.Device, host kernels.Mat) (kernels.Score, error) {
-	if dev.Info().Host {
-		return kernels.Score{X: host, Raw: true}, nil
-	}
-	buf, err := dev.Alloc(kernels.F32, host.Len())
-	if err != nil {
-		return kernels.Score{}, err
-	}
-	s := kernels.Score{X: kernels.MatOf(buf, host.Rows, host.Cols), Raw: true}
-	for i := 0; i < host.Rows && err == nil; i++ { // host may be a view of something larger
-		err = dev.Upload(buf, i*host.Cols, kernels.WrapF32(host.RowF32(i)).Bytes())
-	}
-	return s, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
 	"github.com/modelcompress/compress/prune/internal/permute"
@@ -226,6 +227,9 @@ func (w *walk) choose(c *change) error {
 		}
 		return c.plan.check(w.ops, c.keep)
 	}
+	if done, err := w.fuse(c); done {
+		return errors.Join(err, c.plan.check(w.ops, c.keep))
+	}
 	scores, err := w.score(w.o.Metric, c.in)
 	defer freeScore(scores, c.in.W)
 	if err != nil {
@@ -320,6 +324,32 @@ func (w *walk) stream(c *change) error {
 	return nil
 }
 
+// fuse scores and selects on a device that compiles formulas. It is not done where the host has to, or has the better error.
+func (w *walk) fuse(c *change) (done bool, err error) {
+	m, rows := w.o.Metric, c.plan.group == Row && !c.plan.pattern.Structured()
+	if m.there == nil || w.dev.Info().Host || c.in.lacks(m.Needs) || c.plan.group == Share && !c.plan.pattern.Structured() {
+		return false, nil
+	}
+	s, err := m.there(c.in)
+	if err != nil {
+		return false, nil
+	}
+	defer s.Free()
+	lo, span, err := s.Range()
+	if err != nil || lo-lo != 0 || span-span != 0 {
+		return err != nil, err
+	}
+	if rows && s.Exact {
+		err = s.Select(c.keep, rowCount(c.keep.Cols, c.plan.sparsity))
+	} else {
+		c.t.NearTies, err = s.Choose(c.keep, func(mask kernels.Mat, s kernels.Score) { c.plan.mask(w.ops, mask, s) })
+	}
+	if err == nil && span == 0 {
+		err = w.unranked(m, c.in.W, lo)
+	}
+	return !errors.Is(err, fused.ErrHost), err
+}
+
 // freeScore frees what a metric allocated.
 func freeScore(s kernels.Score, w kernels.Mat) {
 	if !s.Col.IsZero() {
@@ -340,26 +370,7 @@ func (w *walk) selectHost(p selection, mask, scores kernels.Mat) error {
 		p.mask(w.ops, mask, kernels.Score{X: scores, Raw: true})
 		return w.ops.Sync()
 	}
-	s, err := onDevice(w.dev, scores)
-	if err != nil {
-		return err
-	}
-	defer s.X.Buf.Free()
-	buf, err := w.dev.Alloc(kernels.U8, mask.Len())
-	if err != nil {
-		return err
-	}
-	defer buf.Free()
-	there := kernels.MatOf(buf, mask.Rows, mask.Cols)
-	p.mask(w.ops, there, s)
-	raw, err := host.Bytes(w.dev, there)
-	if err != nil {
-		return err
-	}
-	for i := range mask.Rows {
-		copy(mask.RowU8(i), raw[i*mask.Cols:])
-	}
-	return nil
+	return score.Elsewhere(w.dev, mask, scores, func(there kernels.Mat, s kernels.Score) { p.mask(w.ops, there, s) })
 }
 
 // permuted selects an N:M pattern in another order of the inputs, and gives the order.

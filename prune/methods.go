@@ -5,7 +5,9 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/score"
 )
 
 // WandaVariant is Wanda with every neuron losing the same share of its total score instead of the same number of weights.
@@ -37,48 +39,40 @@ func SparseGPT() Metric {
 // RIA ranks by (|W|/Σ_column|W| + |W|/Σ_row|W|)·s^¼: relative importance times the square root of an input's norm, by
 // default over the whole layer (ICLR 2024, "Plug-and-Play").
 func RIA() Metric {
-	return Metric{Name: "ria", Needs: SumSquares, Group: Layer, Score: riaScore}
+	return Metric{
+		Name: "ria", Needs: SumSquares, Group: Layer, Score: riaScore,
+		there: func(in Inputs) (*fused.Scores, error) {
+			act, err := riaFactor(in)
+			if err != nil {
+				return nil, err
+			}
+			return fused.RIA(in.Device, in.W, act)
+		},
+	}
 }
 
 func riaScore(in Inputs) (kernels.Score, error) {
+	act, err := riaFactor(in)
+	if err != nil {
+		return kernels.Score{}, err
+	}
 	w, err := host.F32(in.Device, in.W)
 	if err != nil {
 		return kernels.Score{}, err
 	}
-	columns := make([]float64, w.Cols)
-	for i := range w.Rows {
-		for j, v := range w.RowF32(i) {
-			columns[j] += math.Abs(float64(v))
-		}
-	}
-	act := make([]float32, w.Cols)
+	kernels.Missed(in.Device, "Score")
+	score.Relative(w, act, in.Device.Info().Threads)
+	return score.Place(in.Device, w)
+}
+
+// riaFactor is what RIA multiplies the weights of every input by.
+func riaFactor(in Inputs) ([]float32, error) {
+	act := make([]float32, len(in.SumSquares))
 	for j, s := range in.SumSquares {
 		act[j] = float32(math.Sqrt(math.Sqrt(float64(float32(s)))))
 		if math.IsInf(float64(act[j]), 0) {
-			return kernels.Score{}, fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
+			return nil, fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
 		}
 	}
-	host.Parallel(in.Device.Info().Threads, w.Rows, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			relative(w.RowF32(i), columns, act)
-		}
-	})
-	return onDevice(in.Device, w)
-}
-
-// relative overwrites the weights of a row with their scores; a weight of 0 scores 0.
-func relative(row []float32, columns []float64, act []float32) {
-	total := 0.0
-	for _, v := range row {
-		total += math.Abs(float64(v))
-	}
-	sum := float32(total)
-	for j, v := range row {
-		if v == 0 {
-			row[j] = 0
-			continue
-		}
-		a := float32(math.Abs(float64(v)))
-		row[j] = (a/float32(columns[j]) + a/sum) * act[j]
-	}
+	return act, nil
 }

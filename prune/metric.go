@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/inflow"
 )
 
@@ -21,8 +22,9 @@ type Metric struct {
 	// without the statistics that it needs, of an expert that no token reached, is ranked by |W| instead.
 	Score func(in Inputs) (kernels.Score, error)
 
-	program *gp.Program // computes the scores row by row
-	sweeps  bool        // chooses as the weights before have been updated
+	program *gp.Program                            // computes the scores row by row
+	there   func(in Inputs) (*fused.Scores, error) // computes them on a device that compiles formulas
+	sweeps  bool                                   // chooses as the weights before have been updated
 }
 
 // Stats is a set of statistics that a metric, an allocation or an update reads.

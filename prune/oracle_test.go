@@ -23,6 +23,7 @@ import (
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/score"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -280,7 +281,7 @@ func (r *oracleRun) maskMetric(group Group) Metric {
 				x[i] = 1
 			}
 		}
-		return onDevice(in.Device, kernels.MatOf(kernels.WrapF32(x), l.Out, l.In))
+		return score.Place(in.Device, kernels.MatOf(kernels.WrapF32(x), l.Out, l.In))
 	}}
 }
 

@@ -80,6 +80,9 @@ type Tensor struct {
 	Undone  bool            `json:"undone,omitempty"`  // the guard left the matrix without the update
 	Swaps   int64           `json:"swaps,omitempty"`   // DSnoT: exchanges
 	Order   *Order          `json:"order,omitempty"`   // with a permutation
+	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen otherwise: scores of a
+	// formula with sums, logarithms or exponentials, computed on another device.
+	NearTies int64 `json:"near_ties,omitempty"`
 }
 
 // Change is what an update gained on the outputs over the calibration data, or for DSnoT over up to 512 of its tokens, as
@@ -107,6 +110,7 @@ type Total struct {
 	Unrouted int     `json:"unrouted"`     // matrices of experts that no calibration token reached, ranked by |W|
 	Dead     int     `json:"dead"`         // inputs of matrices that are always 0, where an update looks
 	Short    int     `json:"short_groups"` // N:M: matrices whose inputs are not a multiple of M
+	NearTies int64   `json:"near_ties,omitempty"`
 }
 
 // Times are wall-clock seconds.
@@ -131,6 +135,7 @@ func (r *Report) add(t Tensor) {
 		r.Total.Unrouted++
 	}
 	r.Total.Dead += t.Dead
+	r.Total.NearTies += t.NearTies
 	if t.Short > 0 {
 		r.Total.Short++
 	}

@@ -173,15 +173,13 @@ func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
 	return w.dev.Upload(c.keep.Buf, c.keep.Off, raw)
 }
 
-// multiply adds x·w to dst, all in host memory: on the device, if that is the host.
+// multiply adds x·w to dst, all in host memory.
 func (w *walk) multiply(dst, x, y kernels.Mat) {
 	if w.dev.Info().Host {
 		w.ops.MatMulNN(dst, x, y, kernels.MatMul{Accumulate: true})
 		return
 	}
-	sum := linalg.FromMat(dst)
-	linalg.Solver{}.Mul(sum, linalg.FromMat(x), linalg.FromMat(y), linalg.Product{Accumulate: true})
-	sum.ToF32(dst)
+	host.Multiply(w.dev, dst, x, y)
 }
 
 // sweep runs SparseGPT over a matrix; choose lets it write the mask.
@@ -240,7 +238,7 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 	u := w.o.Update
 	err = admm.Job{
 		W: c.after, H: h, Mask: keep, Ridge: u.Damping, Rho: 1, Steps: u.Steps, Rechose: u.MaskSteps, Polish: u.Polish,
-		Mul: w.multiply, Threads: w.dev.Info().Threads,
+		Mul: w.multiply, Threads: w.dev.Info().Threads, Device: w.dev,
 		Stop: func(int, int) error { return ctx.Err() },
 		Choose: func(mask, score kernels.Mat) error {
 			return w.selectHost(c.plan, mask, score)

@@ -120,7 +120,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Editing{m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator, solver: linalg.Solver{Threads: o.Threads}, weights: map[string]*weight{}, cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{}}
+	e := &Editing{m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator, solver: linalg.Solver{Threads: o.Threads, Device: m.Device()}, weights: map[string]*weight{}, cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{}}
 	if o.HParams != nil {
 		e.hp = *o.HParams
 	} else if e.hp, err = Defaults(o.Method, m.Config()); err != nil {

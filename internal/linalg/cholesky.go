@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/modelcompress/compress/internal/linalg/internal/remote"
 )
 
 // Ways of failing of factorisations and solves; each is wrapped with a row.
@@ -17,7 +19,7 @@ var (
 // PivotError is the error of a factorisation that met a pivot that is not positive. It unwraps to [ErrNotPositive].
 type PivotError struct {
 	Row   int     // of the pivot
-	Pivot float64 // its value; NaN if the matrix holds values that are not finite
+	Pivot float64 // its value; NaN if the matrix holds values that are not finite, or if a device factored it
 }
 
 // Error implements error.
@@ -34,6 +36,11 @@ func singular(row int) error { return fmt.Errorf("%w: zero on the diagonal, row 
 // (lower) or R with A = Rᵀ·R (upper). The other triangle is zeroed. The error is a [*PivotError]; a is then spoilt.
 func (s Solver) Cholesky(a Matrix, upper bool) error {
 	a.checkSquare()
+	if d := remote.Find(s.Device, "Cholesky", a.Rows, a.Rows); d != nil {
+		if done, err := choleskyThere(d, a, upper); done {
+			return err
+		}
+	}
 	if err := s.cholesky(a, upper, 0); err != nil {
 		return err
 	}
@@ -95,6 +102,15 @@ func choleskyBase(a Matrix, upper bool, row int) error {
 // CholeskyInverse overwrites a lower or upper Cholesky factor with the whole symmetric inverse of the matrix it came from.
 // The error wraps [ErrSingular].
 func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
+	if d := remote.Find(s.Device, "CholeskyInverse", factor.Rows, factor.Rows); d != nil && factor.regular(factor.Rows) {
+		if x, done, err := d.Solve(factor.Rows, lower(factor, upper), factor.Rows, remote.Unit); done {
+			if err == nil {
+				factor.Copy(Of(x, factor.Rows, factor.Rows))
+				factor.symmetrize()
+			}
+			return err
+		}
+	}
 	if err := s.TriInverse(factor, upper); err != nil {
 		return err
 	}
@@ -111,6 +127,14 @@ func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
 
 // CholeskySolve overwrites b with the solution of A·X = b, given a Cholesky factor of A. The error wraps [ErrSingular].
 func (s Solver) CholeskySolve(factor, b Matrix, upper bool) error {
+	if d := remote.Find(s.Device, "CholeskySolve", factor.Rows, b.Cols); d != nil && factor.regular(b.Rows) {
+		if x, done, err := d.Solve(factor.Rows, lower(factor, upper), b.Cols, b.At); done {
+			if err == nil {
+				b.Copy(Of(x, b.Rows, b.Cols))
+			}
+			return err
+		}
+	}
 	if err := s.TriSolve(factor, b, Triangle{Upper: upper, Trans: upper}); err != nil {
 		return err
 	}
@@ -123,6 +147,11 @@ func (s Solver) CholeskySolve(factor, b Matrix, upper bool) error {
 // triangle is zeroed. The error is a [*PivotError]; h is then spoilt.
 func (s Solver) InverseFactor(h Matrix) error {
 	h.checkSquare()
+	if d := remote.Find(s.Device, "InverseFactor", h.Rows, h.Rows); d != nil {
+		if done, err := inverseFactorThere(d, h); done {
+			return err
+		}
+	}
 	if err := s.inverseFactor(h, 0); err != nil {
 		return err
 	}

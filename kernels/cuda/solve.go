@@ -57,7 +57,7 @@ func (d *Device) Cholesky(a kernels.Mat) error {
 	}, a)
 	changed(a)
 	if failed[0] != math.MaxUint64 {
-		return fmt.Errorf("cuda:%d: Cholesky: %w: pivot %d", d.index, ErrNotPositive, failed[0])
+		return fmt.Errorf("cuda:%d: Cholesky: %w", d.index, &kernels.PivotError{Pivot: int(failed[0])})
 	}
 	return d.failed()
 }

@@ -30,11 +30,12 @@ type Job struct {
 	Mul     func(dst, x, w kernels.Mat) // dst += x·w, F32
 	Stop    func(done, steps int) error // called between steps
 	Threads int
+	Device  kernels.Device // that large matrices are factored on; nil: the host
 }
 
 // Run updates W. The columns of H are scaled to a diagonal of 1 first, those of W against it.
 func (j Job) Run() error {
-	s := linalg.Solver{Threads: j.Threads}
+	s := linalg.Solver{Threads: j.Threads, Device: j.Device}
 	n := j.W.Cols
 	scale := make([]float64, n)
 	for c := range scale {

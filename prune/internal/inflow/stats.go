@@ -321,7 +321,7 @@ func (s *Stats) factorOf(a *Sum, l lm.Linear) (kernels.Mat, error) {
 	if err != nil {
 		return u, err
 	}
-	solver := linalg.Solver{Threads: s.dev.Info().Threads}
+	solver := linalg.Solver{Threads: s.dev.Info().Threads, Device: s.dev}
 	if a.Damping, err = solver.DampedInverseFactor(u, kernels.MatOf(view, a.in, a.in), s.damping); err != nil {
 		return u, fmt.Errorf("tensor %q: Hessian: %w", l.Name, err)
 	}
