@@ -3,12 +3,11 @@
 package searching
 
 import (
-	"cmp"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/prune"
@@ -36,8 +35,7 @@ type Options struct {
 	Parsimony          float64
 	Patience, MaxEvals int
 
-	Workers         int
-	Cluster, Listen string
+	crew.Where
 }
 
 // The names of grammars.
@@ -50,14 +48,14 @@ const (
 var ErrFlags = shell.Usagef("unusable flags")
 
 func (o *Options) validate(models int) error {
+	if err := o.Where.Validate(); err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		bad  bool
 		text string
 	}{
 		{(len(o.Select) > 0) != (len(o.Test) > 0), "--select and --test go together: three files, or one that is divided"},
-		{o.Cluster != "" && o.Listen != "", "--cluster and --listen exclude each other: the cluster has an address already"},
-		{o.Workers < -1 || o.Workers > 4*runtime.NumCPU()+64, fmt.Sprintf("--workers %d: want 0 (one for each processor) or more, -1 for none", o.Workers)},
-		{o.Workers == -1 && o.Cluster == "" && o.Listen == "", "--workers -1 leaves the work to others, who need --cluster or --listen"},
 		{o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1, "numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test"},
 		{o.Few > o.Windows || o.Few < 1, fmt.Sprintf("--few %d: want 1 to --windows (%d)", o.Few, o.Windows)},
 		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
@@ -162,12 +160,4 @@ func (o *Options) ladder() fitness.LadderOptions {
 		return fitness.LadderOptions{Keep: 1}
 	}
 	return fitness.LadderOptions{Keep: o.Keep}
-}
-
-// slots is how many measurements run here at the same time.
-func (o *Options) slots(threads int) int {
-	if o.Workers == -1 {
-		return 0
-	}
-	return cmp.Or(o.Workers, threads)
 }

@@ -94,7 +94,7 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	slots := s.o.slots(threads)
+	slots := s.o.Slots(threads)
 	list, models, err := subjects(s.Job, paths, s.o, max(1, threads/max(1, slots)))
 	if err != nil {
 		return err
