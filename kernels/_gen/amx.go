@@ -29,6 +29,7 @@ func writeAMX(f *file) {
 			writeAMXDirect(f, fmt.Sprintf("directAMX%dx%d", parts, halves), parts, halves)
 		}
 	}
+	writeAMXPeak(f)
 }
 
 // writeAMXTile writes one kernel for 32 rows and 32 columns: tiles 0 to 3 accumulate, 4 and 5 hold a, 6 and 7 hold b.
@@ -66,6 +67,28 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	f.op("LEAQ (R8)(R11*1), AX")
 	f.op("DECQ R10")
 	f.op("JNZ panel")
+	f.bytes(tileRelease(), "TILERELEASE")
+	f.op("RET")
+}
+
+// writeAMXPeak writes the kernel that measures the tiles: products without loads. Four accumulators outlast the latency.
+func writeAMXPeak(f *file) {
+	f.doc(`func peakAMX(n int)
+
+n rounds of 4 independent products of tiles of zeros, 16 by 32 by 16. Tile registers are configured and released inside.`)
+	f.raw("TEXT ·peakAMX(SB), NOSPLIT, $0-8")
+	f.op("MOVQ n+0(FP), CX")
+	f.op("LEAQ amxTiles<>(SB), DI")
+	f.bytes(loadTileConfig(rDI), "LDTILECFG (DI)")
+	for t := range 8 {
+		f.bytes(tileZero(t), "TILEZERO T%d", t)
+	}
+	f.label("loop")
+	for t := range amxC {
+		f.bytes(tdpbf16(t, 4+t/2, 6+t%2), "TDPBF16PS T%d, T%d, T%d", 6+t%2, 4+t/2, t)
+	}
+	f.op("DECQ CX")
+	f.op("JNZ loop")
 	f.bytes(tileRelease(), "TILERELEASE")
 	f.op("RET")
 }

@@ -276,15 +276,26 @@ func peakFMAAVX2(n int)
 //go:noescape
 func readStreamAVX2(p *byte, n int) uint64
 
-// peakKernel returns the kernel that only multiplies and adds, and the floating-point operations of one round.
-func peakKernel(f features) (run func(int), flops int) {
-	switch {
-	case f.avx512:
-		return peakFMAAVX512, 24 * 16 * 2
-	case f.avx2:
-		return peakFMAAVX2, 12 * 8 * 2
+// peakAMX runs n rounds of 4 independent products of bfloat16 tiles, 16 by 32 by 16.
+//
+//go:noescape
+func peakAMX(n int)
+
+// peakKernels returns the kernels that only multiply and add, those on float32 first, each set after those that it contains.
+func peakKernels(f features) (list []peakKernel) {
+	if f.avx2 {
+		list = append(list, peakKernel{"avx2", peakFMAAVX2, 12 * 8 * 2})
 	}
-	return peakPortable, portablePeakFlops
+	if f.avx512 {
+		list = append(list, peakKernel{"avx512", peakFMAAVX512, 24 * 16 * 2})
+	}
+	if len(list) == 0 {
+		list = append(list, portablePeak)
+	}
+	if f.amx {
+		list = append(list, peakKernel{AMX, peakAMX, 4 * 16 * 32 * 16 * 2})
+	}
+	return list
 }
 
 // readStream reads n bytes, a multiple of 1024 greater than 0.

@@ -7,8 +7,8 @@ import "unsafe"
 // matmulKernels returns the portable kernels: this build has no others.
 func matmulKernels(features) kernelSet { return portableKernels }
 
-// peakKernel returns the kernel that only multiplies and adds, and the floating-point operations of one round.
-func peakKernel(features) (run func(int), flops int) { return peakPortable, portablePeakFlops }
+// peakKernels returns the kernel that only multiplies and adds.
+func peakKernels(features) []peakKernel { return []peakKernel{portablePeak} }
 
 // readStream reads n bytes, a multiple of 1024 greater than 0.
 func readStream(_ features, p unsafe.Pointer, n int) uint64 {

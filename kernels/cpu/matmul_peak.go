@@ -11,13 +11,44 @@ import (
 // peakRepeats is how often a figure of the machine is taken; the best one counts.
 const peakRepeats = 5
 
-// PeakF32 measures the processor's limit for float32 multiply-adds, in floating-point operations per second, with the given
-// number of threads (at least 1): the roof over the product's kernels. It takes some tens of milliseconds.
-func (d *Device) PeakF32(threads int) float64 {
+// Peak is the limit of an instruction set.
+type Peak struct {
+	Set   string  `json:"set"`              // as COMPRESS_CPU_DISABLE has it, or "portable"
+	Flops float64 `json:"flops_per_second"` // of multiply-adds, which count twice: in float32, of [AMX] in bfloat16
+}
+
+// AMX names the instruction set whose factors are bfloat16.
+const AMX = "amx"
+
+// peakKernel is a loop that only multiplies and adds, and the floating-point operations of one round.
+type peakKernel struct {
+	set   string
+	run   func(rounds int)
+	flops int
+}
+
+// Peaks measures the processor's limits for multiply-adds with the given number of threads (at least 1), one for every instruction
+// set that the device may use: the roofs over the product's kernels. Those in float32 come first, the widest last among them. It takes some
+// tens of milliseconds.
+func (d *Device) Peaks(threads int) []Peak {
 	const rounds = 1 << 19
-	run, flops := peakKernel(d.isa)
-	best := bestTime(threads, func(int) { run(rounds) })
-	return float64(rounds) * float64(flops) * float64(max(1, threads)) / best.Seconds()
+	var list []Peak
+	for _, k := range peakKernels(d.isa) {
+		best := bestTime(threads, func(int) { k.run(rounds) })
+		list = append(list, Peak{k.set, float64(rounds) * float64(k.flops) * float64(max(1, threads)) / best.Seconds()})
+	}
+	return list
+}
+
+// PeakF32 measures the processor's limit for float32 multiply-adds with its widest instruction set; see [Device.Peaks].
+func (d *Device) PeakF32(threads int) float64 {
+	best := 0.0
+	for _, p := range d.Peaks(threads) {
+		if p.Set != AMX {
+			best = p.Flops
+		}
+	}
+	return best
 }
 
 // ReadBandwidth measures how fast the given number of threads (at least 1) read size bytes, in bytes per second: the roof
@@ -61,8 +92,8 @@ func bestTime(threads int, f func(thread int)) time.Duration {
 	return max(best, 1)
 }
 
-// portablePeakFlops counts the floating-point operations of a round of peakPortable.
-const portablePeakFlops = 16
+// portablePeak is the loop in Go.
+var portablePeak = peakKernel{"portable", peakPortable, 16}
 
 // peakPortable runs n rounds of eight multiply-adds in Go.
 func peakPortable(n int) {

@@ -1,37 +1,57 @@
-// Package bench times operations, forward passes and pruning, beside a roofline measured in the same run.
+// Package bench times operations and whole pieces of work, beside a roofline measured in the same run, and compares two such runs.
 package bench
 
 import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/kernels/device"
 )
 
-// Report is a set of figures with the roofline they were measured under.
+// Report is a set of figures with the roofs they were measured under.
 type Report struct {
-	Suite     string   `json:"suite"`
-	Threads   int      `json:"threads"`
-	PeakFlops float64  `json:"peak_flops"`     // F32, per second; 0 where it can't be measured
-	Bandwidth float64  `json:"read_bandwidth"` // bytes per second
-	Cases     []Figure `json:"cases"`
+	Suite   string   `json:"suite"`
+	Machine Machine  `json:"machine"`
+	Roofs   []Roof   `json:"roofs"` // one for each number of threads; none for a device whose limits can't be measured
+	Cases   []Figure `json:"cases"`
 }
 
-// Figure is one timed case.
+// Machine says where a report comes from.
+type Machine struct {
+	Device     string   `json:"device"`
+	Model      string   `json:"model"`
+	Features   []string `json:"features"` // instruction sets that the kernels use
+	Processors int      `json:"processors"`
+	System     string   `json:"system"`
+	Go         string   `json:"go"`
+}
+
+// Figure is one timed case. Times are of the clock but for CPU.
 type Figure struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
-	Repeats int     `json:"repeats"`
-	Flops   float64 `json:"flops"`         // of one repetition
-	Bytes   float64 `json:"bytes"`         // that one repetition has to move
-	PerSec  float64 `json:"gflops"`        // 1e9 operations per second
-	GBs     float64 `json:"gb_per_second"` // 1e9 bytes per second
-	OfPeak  float64 `json:"of_peak"`       // share of the F32 peak
-	OfRead  float64 `json:"of_bandwidth"`  // share of the read bandwidth
-	Dense   *Twin   `json:"dense,omitempty"`
+	Suite   string   `json:"suite"`
+	Name    string   `json:"name"`
+	Threads int      `json:"threads"`
+	Repeats int      `json:"repeats"`
+	Seconds float64  `json:"seconds"`     // median of the repetitions
+	Fastest float64  `json:"seconds_min"` // shortest
+	Low     float64  `json:"seconds_q1"`  // first and third quartile
+	High    float64  `json:"seconds_q3"`
+	CPU     float64  `json:"cpu_seconds"`   // median of the processor's time, of all threads
+	Flops   float64  `json:"flops"`         // of one repetition; 0: not counted
+	Bytes   float64  `json:"bytes"`         // that one repetition has to move; 0: not counted
+	Rate    float64  `json:"gflops"`        // 1e9 operations per second
+	GBs     float64  `json:"gb_per_second"` // 1e9 bytes per second
+	OfPeak  *float64 `json:"of_peak"`       // share of the operations per second of the widest float32 set, or of AMX where weights are bfloat16
+	OfRead  *float64 `json:"of_bandwidth"`  // share of the read bandwidth
+	Limit   string   `json:"limit"`         // the roof that is nearest: memory or an instruction set; "" where nothing is counted
+	Share   *float64 `json:"share"`         // of that roof
+	Dense   *Twin    `json:"dense,omitempty"`
+
+	half bool // the peak is that of bfloat16
 }
 
 // Twin is the same work on weights that are not packed, timed in turn with it.
@@ -46,118 +66,119 @@ type Twin struct {
 type timed struct {
 	name         string
 	flops, bytes float64
+	half         bool // its products may be of bfloat16
 	run          func() error
-	dense        func() error // a twin; nil: none
-	denseBytes   float64
+	after        func() error // undoes a repetition, untimed; nil: nothing to undo
+	// steps, in place of run, does work of n steps and calls mark at the end of each.
+	steps      func(n int, mark func()) error
+	dense      func() error // a twin; nil: none
+	denseBytes float64
 }
-
-// readSize exceeds every cache that processors have today by a fair margin.
-const readSize = 1 << 30
-
-// Suites are the names that Run knows.
-func Suites() []string { return []string{"kernels", "forward", "prune", "sparse"} }
 
 // Options says what to measure.
 type Options struct {
-	Budget   time.Duration // for each figure
+	Budget   time.Duration // for each figure, after the least number of repetitions
 	Model    string        // forward: a checkpoint to run instead of the drawn one
 	Seed     uint64        // of the drawn weights
+	Threads  []int         // numbers of threads to measure with; none: that of the device
 	Progress func(name string, done, total int64)
 }
 
-// Run measures one suite on a device.
+// All is the suite that is made of the others.
+const All = "all"
+
+// suites are the suites by name. Those that All leaves out take too much memory for a machine that is not known.
+var suites = []struct {
+	name  string
+	inAll bool
+	cases func(ctx context.Context, dev kernels.Device, b *bed, o Options) ([]timed, error)
+}{
+	{"kernels", true, kernelCases},
+	{"merge", true, mergeCases},
+	{"prune", true, pruneCases},
+	{"forward", true, forwardCases},
+	{"train", true, trainCases},
+	{"eval", true, evalCases},
+	{"search", true, searchCases},
+	{"edit", true, editCases},
+	{"sparse", false, thinCases},
+}
+
+// Suites are the names that Run knows.
+func Suites() []string {
+	names := []string{All}
+	for _, s := range suites {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Run measures a suite on a device, or all of them.
 func Run(ctx context.Context, dev kernels.Device, suite string, o Options) (*Report, error) {
-	r := &Report{Suite: suite, Threads: max(dev.Info().Threads, 1)}
-	r.roof(dev)
-	cases, done, err := r.cases(ctx, dev, o)
-	defer done()
-	if err != nil {
-		return nil, err
+	if !slices.Contains(Suites(), suite) {
+		return nil, fmt.Errorf("unknown suite %q; known: %v", suite, Suites())
 	}
-	for i, c := range cases {
-		f, err := r.measure(ctx, c, o.Budget, dev)
+	info := dev.Info()
+	r := &Report{Suite: suite, Machine: machine(info)}
+	b := &bed{seed: o.Seed}
+	defer b.close()
+	if len(o.Threads) == 0 || !info.Host || info.Name == "ref" {
+		o.Threads = []int{max(info.Threads, 1)}
+	}
+	for _, threads := range o.Threads {
+		d, err := device.Open(info.Name, device.Options{Threads: threads})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
+			return nil, err
 		}
-		r.Cases = append(r.Cases, f)
-		o.Progress("measuring", int64(i+1), int64(len(cases)))
+		defer d.Close()
+		roof := newRoof(d, threads)
+		for _, s := range suites {
+			if s.name != suite && (suite != All || !s.inAll) {
+				continue
+			}
+			figures, err := measureSuite(ctx, d, b, o, s.name, s.cases)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			for i := range figures {
+				figures[i].Suite, figures[i].Threads = s.name, threads
+			}
+			r.Cases = append(r.Cases, figures...)
+			roof.again(d)
+		}
+		if roof != nil {
+			r.Roofs = append(r.Roofs, *roof)
+		}
 	}
-	r.roof(dev)
 	r.shares()
 	return r, nil
 }
 
-// roof measures the machine's limits and keeps the better of this and an earlier measurement: others may be using it.
-func (r *Report) roof(dev kernels.Device) {
-	if dev.Info().Name != "cpu" {
-		return
-	}
-	c := cpu.New(cpu.Options{Threads: r.Threads})
-	r.PeakFlops = max(r.PeakFlops, c.PeakF32(r.Threads))
-	r.Bandwidth = max(r.Bandwidth, c.ReadBandwidth(readSize, r.Threads))
-	runtime.GC()
-}
-
-// shares puts every figure beside the limits.
-func (r *Report) shares() {
-	for i := range r.Cases {
-		if f := &r.Cases[i]; r.PeakFlops > 0 {
-			f.OfPeak, f.OfRead = f.Flops/f.Seconds/r.PeakFlops, f.Bytes/f.Seconds/r.Bandwidth
-		}
+func machine(info kernels.Info) Machine {
+	return Machine{
+		Device: info.Name, Model: info.Model, Features: info.Features, Processors: runtime.NumCPU(),
+		System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
 	}
 }
 
-// cases makes what is timed. done gives back what it holds.
-func (r *Report) cases(ctx context.Context, dev kernels.Device, o Options) (cases []timed, done func(), err error) {
-	switch r.Suite {
-	case "kernels":
-		cases, err = kernelCases(dev)
-	case "forward":
-		return forwardCases(ctx, dev, o)
-	case "prune":
-		cases, err = pruneCases(dev)
-	case "sparse":
-		return sparseCases(ctx, dev, thinned, o)
-	default:
-		err = fmt.Errorf("unknown suite %q; known: %v", r.Suite, Suites())
+// measureSuite makes the cases of a suite, times them, and gives their memory back.
+func measureSuite(ctx context.Context, dev kernels.Device, b *bed, o Options, name string,
+	make func(context.Context, kernels.Device, *bed, Options) ([]timed, error),
+) ([]Figure, error) {
+	defer runtime.GC()
+	defer b.release()
+	cases, err := make(ctx, dev, b, o)
+	if err != nil {
+		return nil, err
 	}
-	return cases, func() {}, err
-}
-
-// measure repeats a case for the given time, at least three times, and keeps the best.
-func (r *Report) measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Device) (Figure, error) {
-	f := Figure{Name: c.name, Flops: c.flops, Bytes: c.bytes}
-	best, twin := time.Duration(1<<63-1), time.Duration(1<<63-1)
-	for begin := time.Now(); f.Repeats < 3 || time.Since(begin) < budget; f.Repeats++ {
-		if err := ctx.Err(); err != nil {
-			return f, err
+	var list []Figure
+	for i, c := range cases {
+		f, err := measure(ctx, c, o.Budget, dev)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
-		if err := fastest(dev, c.run, &best); err != nil {
-			return f, err
-		}
-		if c.dense != nil {
-			if err := fastest(dev, c.dense, &twin); err != nil {
-				return f, err
-			}
-		}
+		list = append(list, f)
+		o.Progress("measuring "+name, int64(i+1), int64(len(cases)))
 	}
-	f.Seconds = max(best, 1).Seconds()
-	f.PerSec, f.GBs = c.flops/f.Seconds/1e9, c.bytes/f.Seconds/1e9
-	if c.dense != nil {
-		f.Dense = &Twin{Seconds: twin.Seconds(), Bytes: c.denseBytes, Faster: twin.Seconds() / f.Seconds, Smaller: c.denseBytes / c.bytes}
-	}
-	return f, nil
-}
-
-// fastest times a run and keeps the best.
-func fastest(dev kernels.Device, run func() error, best *time.Duration) error {
-	start := time.Now()
-	err := run()
-	if err == nil {
-		err = dev.Ops().Sync()
-	}
-	if err == nil {
-		*best = min(*best, time.Since(start))
-	}
-	return err
+	return list, nil
 }

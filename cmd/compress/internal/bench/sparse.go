@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/kernels"
@@ -24,45 +22,39 @@ var thinned = shape{
 // sparseRows are how many tokens run at a time: one sequence that is generated, sixteen, and a prompt.
 var sparseRows = []int{1, 16, 256}
 
+// thinCases are those of the model of the sparse suite.
+func thinCases(ctx context.Context, dev kernels.Device, b *bed, o Options) ([]timed, error) {
+	return sparseCases(ctx, dev, b, thinned, o)
+}
+
 // sparseCases run the same model with its zeros, and packed as bitmasks; each case alternates between the two.
-func sparseCases(ctx context.Context, dev kernels.Device, s shape, o Options) (cases []timed, done func(), err error) {
-	var undo []func()
-	done = func() {
-		for i := range undo {
-			undo[len(undo)-1-i]()
-		}
-	}
-	root, err := os.MkdirTemp("", "compress-bench-")
+func sparseCases(ctx context.Context, dev kernels.Device, b *bed, s shape, o Options) (cases []timed, err error) {
+	dense, err := b.drawn(s, safetensors.BF16, 0)
 	if err != nil {
-		return nil, done, err
+		return nil, err
 	}
-	undo = append(undo, func() { os.RemoveAll(root) })
-	dense, packed := filepath.Join(root, "dense"), filepath.Join(root, "packed")
-	if err := s.write(dense, safetensors.BF16, o.Seed); err != nil {
-		return nil, done, err
-	}
+	packed := dense + "-packed"
 	r, err := checkpoint.Rewrite(ctx, dense, packed, checkpoint.RewriteOptions{Bitmask: true}, checkpoint.Env{Device: dev, Progress: o.Progress})
 	if err != nil {
-		return nil, done, err
+		return nil, err
 	}
 	var runs [2]func(rows int) func() error
 	for i, path := range []string{dense, packed} {
-		m, err := lm.Load(ctx, path, dev, lm.Options{})
+		m, err := b.load(ctx, path, dev, lm.Options{})
 		if err != nil {
-			return nil, done, err
+			return nil, err
 		}
-		undo = append(undo, func() { m.Close() })
 		runs[i] = func(rows int) func() error { return stepper(ctx, m, rows) }
 	}
 	unread := 2 * float64(s.vocab*s.hidden) // bytes of the token table, which is looked up
 	weights := float64(r.BytesIn)/2 - unread/2
 	for _, rows := range sparseRows {
 		cases = append(cases, timed{
-			name: fmt.Sprintf("%d tokens at a time, 60 %% bitmask", rows), flops: 2 * weights * float64(rows), bytes: float64(r.BytesOut) - unread,
+			name: fmt.Sprintf("%d tokens at a time, 60 %% bitmask", rows), flops: 2 * weights * float64(rows), bytes: float64(r.BytesOut) - unread, half: true,
 			run: runs[1](rows), dense: runs[0](rows), denseBytes: float64(r.BytesIn) - unread,
 		})
 	}
-	return cases, done, nil
+	return cases, nil
 }
 
 // stepper runs some tokens after the first one of a sequence.
