@@ -51,17 +51,22 @@ func (a *AdamW) Apply(p Param, s Step) error {
 		return err
 	}
 	slot.step++
-	t, lr := float64(slot.step), p.rate(s)
-	k := adamStep{
-		scale: s.scale(), decay: float32(1 - lr*p.decay(a.o.WeightDecay)), rise1: float32(1 - a.o.Beta1),
-		beta2: float32(a.o.Beta2), rise2: float32(1 - a.o.Beta2), root2: float32(math.Sqrt(1 - math.Pow(a.o.Beta2, t))),
-		eps: float32(a.o.Eps), step: float32(-lr / (1 - math.Pow(a.o.Beta1, t))),
-	}
+	k := a.step(p, s, slot.step)
 	m, v, g := slot.bufs["exp_avg"], slot.bufs["exp_avg_sq"], p.grad()
 	values{p.Value, slot.bufs["master"]}.change(a.o.Threads, func(lo int, p []float32) {
 		k.run(p, m[lo:][:len(p)], v[lo:][:len(p)], g[lo:][:len(p)])
 	})
 	return nil
+}
+
+// step gives the numbers of step n of a parameter.
+func (a *AdamW) step(p Param, s Step, n int64) adamStep {
+	t, lr := float64(n), p.rate(s)
+	return adamStep{
+		scale: s.scale(), decay: float32(1 - lr*p.decay(a.o.WeightDecay)), rise1: float32(1 - a.o.Beta1),
+		beta2: float32(a.o.Beta2), rise2: float32(1 - a.o.Beta2), root2: float32(math.Sqrt(1 - math.Pow(a.o.Beta2, t))),
+		eps: float32(a.o.Eps), step: float32(-lr / (1 - math.Pow(a.o.Beta1, t))),
+	}
 }
 
 func (a *AdamW) slot(p Param) (*slot, error) {

@@ -71,12 +71,19 @@ func ClipCoefficient(norm, bound float64) float64 {
 // stay as they are. It scales where torch.nn.utils.clip_grad_norm_ scales. The error wraps [ErrNonFinite] and names the first
 // gradient that is not finite.
 func Clip(params []Param, bound float64, threads int) (norm, coefficient float64, err error) {
+	return clipBy(params, bound, func(g kernels.Mat) (float64, error) { return sumSquaresOf(g, threads), nil })
+}
+
+func clipBy(params []Param, bound float64, squares func(g kernels.Mat) (float64, error)) (norm, coefficient float64, err error) {
 	if !(bound >= 0) {
 		return 0, 0, fmt.Errorf("clipping norm %g: want 0 (no clipping) or more", bound)
 	}
 	sum := 0.0
 	for _, p := range params {
-		s := sumSquaresOf(p.Grad, threads)
+		s, err := squares(p.Grad)
+		if err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", p.Name, err)
+		}
 		if math.IsNaN(s) || math.IsInf(s, 0) {
 			return s, 0, fmt.Errorf("%s: %w", p.Name, ErrNonFinite)
 		}

@@ -65,8 +65,20 @@ var (
 )
 
 func (p Param) check() error {
-	fault := func(what string) error { return fmt.Errorf("%s: %w: %s", p.Name, ErrShape, what) }
-	v, g := p.Value, p.Grad
+	if err := p.shaped(); err != nil {
+		return err
+	}
+	if v := p.Value; v.Len() > 0 && (v.Buf.Bytes() == nil || p.Grad.Buf.Bytes() == nil) {
+		return p.fault("not in host memory")
+	}
+	return nil
+}
+
+func (p Param) fault(what string) error { return fmt.Errorf("%s: %w: %s", p.Name, ErrShape, what) }
+
+// shaped checks types and shapes.
+func (p Param) shaped() error {
+	fault, v, g := p.fault, p.Value, p.Grad
 	switch {
 	case v.IsZero() || g.IsZero():
 		return fault("no value or no gradient")
@@ -78,8 +90,6 @@ func (p Param) check() error {
 		return fault("value is " + v.DType().String() + ", want F32, BF16 or F16")
 	case !v.Dense() || !g.Dense():
 		return fault("gaps between rows")
-	case v.Len() > 0 && (v.Buf.Bytes() == nil || g.Buf.Bytes() == nil):
-		return fault("not in host memory")
 	}
 	return nil
 }
