@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -98,15 +99,24 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	f, err := train.NewFull(m)
+	fused := o.Optimizer != "adamw" || o.Clip == 0 && o.MicroBatch == 0
+	opt, err := o.optimizer(m)
 	if err != nil {
 		return nil, err
 	}
-	if f.Optim, err = o.optimizer(m); err != nil {
+	there, err := o.resident(m)
+	if err != nil {
 		return nil, err
 	}
-	f.Keep, f.NoDecay = o.keep(m), true
-	f.Fused = o.Optimizer != "adamw" || o.Clip == 0 && o.MicroBatch == 0
+	f, err := train.NewFull(m, there, !fused)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Free()
+	if f.Optim == nil {
+		f.Optim = opt
+	}
+	f.Keep, f.NoDecay, f.Fused = o.keep(m), true, fused
 	return o.run(ctx, m, data, f, m.NumParameters())
 }
 
@@ -164,6 +174,22 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 	return forms.New(c, base, o.Seed)
 }
 
+// resident is the optimiser on the model's device; nil where that makes no such steps.
+func (o Options) resident(m *lm.Model) (*optim.DeviceAdamW, error) {
+	if o.Optimizer == "lomo" || o.Optimizer == "adalomo" {
+		return nil, nil
+	}
+	there, err := optim.NewDeviceAdamW(o.adamw(m), m.Device())
+	if errors.Is(err, optim.ErrDevice) {
+		return nil, nil
+	}
+	return there, err
+}
+
+func (o Options) adamw(m *lm.Model) optim.AdamWOptions {
+	return optim.AdamWOptions{Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: o.WeightDecay, Master: true, Threads: m.Device().Info().Threads}
+}
+
 func (o Options) optimizer(m *lm.Model) (optim.Optimizer, error) {
 	threads := m.Device().Info().Threads
 	switch o.Optimizer {
@@ -172,7 +198,7 @@ func (o Options) optimizer(m *lm.Model) (optim.Optimizer, error) {
 	case "adalomo":
 		return optim.NewAdaLomo(optim.AdaLomoOptions{WeightDecay: o.WeightDecay, Threads: threads})
 	}
-	return optim.NewAdamW(optim.AdamWOptions{Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: o.WeightDecay, Master: true, Threads: threads})
+	return optim.NewAdamW(o.adamw(m))
 }
 
 // keep is how many bytes may be spent on activations.

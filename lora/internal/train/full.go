@@ -26,36 +26,83 @@ type Full struct {
 	Threads int
 	NoDecay bool // keep weight decay from vectors
 
+	there  *optim.DeviceAdamW // Optim where it is on the device, with values and gradients; nil: they are in host memory
 	names  []string
 	values map[string]*value
 }
 
-// value is a parameter as the optimiser sees it, in host memory.
+// value is a parameter as the optimiser sees it, in host memory unless the optimiser is on the device.
 type value struct {
 	model  kernels.Mat // the model's own
-	host   kernels.Mat // the same on host devices, otherwise a copy
+	host   kernels.Mat // the same where the optimiser can reach it, otherwise a copy
 	grad   kernels.Mat // held gradients
 	filled bool        // grad is that of this step
 }
 
-// NewFull prepares the training of all parameters.
-func NewFull(m *lm.Model) (*Full, error) {
+// NewFull prepares the training of all parameters. An optimiser on the device, if not nil, is used if there is room for its state and, where
+// they are held, for the gradients; the device is told where there is none.
+func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
 	f := &Full{Model: m, names: m.Tensors(), values: map[string]*value{}}
 	for _, n := range f.names {
 		v, err := m.MutableParam(n)
 		if err != nil {
 			return nil, err
 		}
-		h := v
+		f.values[n] = &value{model: v, host: v}
+	}
+	if there != nil && f.reside(there, held) {
+		return f, nil
+	}
+	kernels.Missed(m.Device(), "Optimizer")
+	for _, x := range f.values {
+		v := x.model
 		if !m.Device().Info().Host {
-			h = kernels.MatOf(kernels.NewHost(v.DType(), v.Len()), v.Rows, v.Cols)
-			if err := m.Device().Download(h.Buf.Bytes(), v.Buf, v.Off); err != nil {
+			x.host = kernels.MatOf(kernels.NewHost(v.DType(), v.Len()), v.Rows, v.Cols)
+			if err := m.Device().Download(x.host.Buf.Bytes(), v.Buf, v.Off); err != nil {
 				return nil, err
 			}
 		}
-		f.values[n] = &value{model: v, host: h}
 	}
 	return f, nil
+}
+
+// reside puts the optimiser's state on the device, and room for gradients, or nothing of it.
+func (f *Full) reside(there *optim.DeviceAdamW, held bool) bool {
+	for n, v := range f.values {
+		err := there.Reserve(n, v.model)
+		if err == nil && held {
+			v.grad, err = f.alloc(v.model)
+		}
+		if err != nil {
+			f.Free()
+			there.Free()
+			return false
+		}
+	}
+	f.there, f.Optim = there, there
+	return true
+}
+
+// alloc makes room on the device for a gradient.
+func (f *Full) alloc(like kernels.Mat) (kernels.Mat, error) {
+	buf, err := f.Model.Device().Alloc(kernels.F32, like.Len())
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	return kernels.MatOf(buf, like.Rows, like.Cols), nil
+}
+
+// Free gives back what the training holds on the device besides the model.
+func (f *Full) Free() {
+	for _, v := range f.values {
+		if !v.grad.IsZero() {
+			v.grad.Buf.Free()
+			v.grad = kernels.Mat{}
+		}
+	}
+	if f.there != nil {
+		f.there.Free()
+	}
 }
 
 // Step implements [Subject].
@@ -66,10 +113,7 @@ func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted
 	for _, v := range f.values {
 		v.filled = false
 	}
-	loss, err = f.backward(ctx, batches, counted, func(name string, g kernels.Mat) error {
-		f.values[name].collect(g)
-		return nil
-	})
+	loss, err = f.backward(ctx, batches, counted, f.collect)
 	if err != nil {
 		return loss, 0, err
 	}
@@ -77,7 +121,7 @@ func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted
 	for i, n := range f.names {
 		params[i] = f.param(n, f.values[n].grad)
 	}
-	norm, coefficient, err := optim.Clip(params, clip, f.Threads)
+	norm, coefficient, err := f.clip(params, clip)
 	if err != nil {
 		return loss, norm, fmt.Errorf("%w: %w", lm.ErrNonFinite, err)
 	}
@@ -86,10 +130,44 @@ func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted
 			return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
 		}
 	}
+	if err := f.Model.Device().Ops().Sync(); err != nil {
+		return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
+	}
 	return loss, norm, nil
 }
 
+// clip measures the gradients where they are.
+func (f *Full) clip(params []optim.Param, bound float64) (norm, coefficient float64, err error) {
+	if f.there != nil {
+		return optim.ClipOn(f.Model.Device(), params, bound)
+	}
+	return optim.Clip(params, bound, f.Threads)
+}
+
+// squares is Σ g² of a gradient where it is.
+func (f *Full) squares(g kernels.Mat) (float64, error) {
+	if f.there != nil {
+		return optim.SumSquaresOn(f.Model.Device(), g)
+	}
+	return optim.SumSquares(g, f.Threads), nil
+}
+
 // collect takes the gradient of the first batch of a step, and adds those of the others.
+func (f *Full) collect(name string, g kernels.Mat) error {
+	v := f.values[name]
+	switch ops := f.Model.Device().Ops(); {
+	case f.there == nil:
+		v.collect(g)
+	case v.filled:
+		ops.Add(v.grad, v.grad, g, 1)
+	default:
+		ops.Convert(v.grad, g)
+	}
+	v.filled = true
+	return nil
+}
+
+// collect does it in host memory.
 func (v *value) collect(g kernels.Mat) {
 	if v.grad.IsZero() {
 		v.grad = kernels.MatOf(kernels.NewHost(kernels.F32, v.host.Len()), v.host.Rows, v.host.Cols)
@@ -104,15 +182,15 @@ func (v *value) collect(g kernels.Mat) {
 			to[j] += x
 		}
 	}
-	v.filled = true
 }
 
 // fused updates on the way back. Clipping by the norm takes a pass that only measures before it.
 func (f *Full) fused(ctx context.Context, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
 	coefficient, squares := 1.0, 0.0
 	measure := func(_ string, g kernels.Mat) error {
-		squares += optim.SumSquares(g, f.Threads)
-		return nil
+		s, err := f.squares(g)
+		squares += s
+		return err
 	}
 	if clip > 0 {
 		if loss, err = f.backward(ctx, batches, counted, measure); err != nil {
@@ -136,6 +214,7 @@ func (f *Full) fused(ctx context.Context, batches []plan.Batch, counted int, lr,
 		began = true
 		return f.apply(f.param(name, g), optim.Step{LR: lr, GradScale: coefficient})
 	})
+	err = errors.Join(err, f.Model.Device().Ops().Sync())
 	if err != nil && began {
 		err = fmt.Errorf("%w: %w", errTorn, err)
 	}
@@ -165,7 +244,7 @@ func (f *Full) backward(ctx context.Context, batches []plan.Batch, counted int, 
 }
 
 func (f *Full) toHost(g kernels.Mat) (kernels.Mat, error) {
-	if f.Model.Device().Info().Host {
+	if f.there != nil || f.Model.Device().Info().Host {
 		return g, nil
 	}
 	h := kernels.MatOf(kernels.NewHost(kernels.F32, g.Len()), g.Rows, g.Cols)
@@ -185,7 +264,7 @@ func (f *Full) apply(p optim.Param, s optim.Step) error {
 	return f.changed(f.values[p.Name])
 }
 
-// changed brings a value to the device.
+// changed brings a value to the device, if it is not there.
 func (f *Full) changed(v *value) error {
 	v.host.Buf.Changed()
 	if v.model.Buf == v.host.Buf {
@@ -208,14 +287,41 @@ func (f *Full) Save(path string, p Progress, best bool) error {
 	var list []entry
 	for _, n := range f.names {
 		v := f.values[n].host
-		list = append(list, entry{n, dtypes[v.DType()], v.Len(), func([]byte) ([]byte, error) {
+		list = append(list, entry{n, dtypes[v.DType()], v.Len(), func(scratch []byte) ([]byte, error) {
+			if f.there != nil {
+				return scratch, f.Model.Device().Download(scratch, v.Buf, v.Off)
+			}
 			return v.Buf.Bytes()[v.Off*v.DType().Size():][:v.Len()*v.DType().Size()], nil
 		}})
 	}
 	if !best {
+		if f.there != nil {
+			if err := f.there.Fetch(); err != nil {
+				return err
+			}
+		}
 		list = append(list, optimizerEntries(f.Optim.State())...)
 	}
 	return writeState(path, list, p)
+}
+
+// read takes a value from a file.
+func (f *Full) read(file *safetensors.File, name string, size int64) error {
+	v := f.values[name]
+	var raw []byte
+	if f.there != nil {
+		raw = make([]byte, size)
+	} else {
+		raw = v.host.Buf.Bytes()[v.host.Off*v.host.DType().Size():][:size]
+	}
+	if _, err := file.ReadAt(name, raw, 0); err != nil {
+		return err
+	}
+	if f.there == nil {
+		return f.changed(v)
+	}
+	defer v.model.Buf.Changed()
+	return f.Model.Device().Upload(v.model.Buf, v.model.Off, raw)
 }
 
 // Restore implements [Subject].
@@ -231,10 +337,7 @@ func (f *Full) Restore(path string, p *Progress, best bool) error {
 		if !ok || info.DType != dtypes[v.host.DType()] || !slices.Equal(info.Shape, []int64{int64(v.host.Len())}) {
 			return fmt.Errorf("%s: %w: tensor %.200q is missing or of another size", path, ErrState, n)
 		}
-		if _, err := file.ReadAt(n, v.host.Buf.Bytes()[v.host.Off*v.host.DType().Size():][:info.Size], 0); err != nil {
-			return err
-		}
-		if err := f.changed(v); err != nil {
+		if err := f.read(file, n, info.Size); err != nil {
 			return err
 		}
 	}
