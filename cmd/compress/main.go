@@ -50,6 +50,7 @@ func root(a *shell.App) *cobra.Command {
 		editevalCmd(a),
 		pruneCmd(a),
 		searchCmd(a),
+		runCmd(a),
 		workerCmd(a),
 		convertCmd(a),
 		mergeCmd(a),

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
+	"github.com/modelcompress/compress/cmd/compress/internal/graph"
 	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
 	"github.com/modelcompress/compress/cmd/compress/internal/planning"
 	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
@@ -17,17 +18,17 @@ func workerCmd(a *shell.App) *cobra.Command {
 		Use: "worker --cluster URL", Short: "Do measurements for searches, editing studies and batches that run elsewhere",
 		Long: "Takes work from a NATS cluster, or from a search that was started with --listen, until it is interrupted. It has to be the same program on the same " +
 			"kind of device, and to have the same models, else it refuses and says why. Data come with the work. A worker may die at any time: what it was at " +
-			"goes to another one, and the result of the search stays the same. For editeval and eval batch it has to see the coordinator's folders, under the same names.",
+			"goes to another one, and the result of the search stays the same. For run, editeval and eval batch it has to see the coordinator's folders, under the same names.",
 		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
 		Args:    cobra.NoArgs,
 		Run: func(j *shell.Job, _ []string) (any, error) {
-			return crew.Work(j, o, map[string]crew.Opener{searching.Kind: searching.Serve, mergesearch.Kind: mergesearch.Serve, planning.Kind: planning.Serve, scoring.Kind: scoring.Serve})
+			return crew.Work(j, o, map[string]crew.Opener{searching.Kind: searching.Serve, mergesearch.Kind: mergesearch.Serve, planning.Kind: planning.Serve, scoring.Kind: scoring.Serve, graph.Kind: graph.Serve})
 		},
 	})
 	f := cmd.Flags()
-	f.StringVar(&o.Cluster, "cluster", "", "address of the cluster: nats://host:port")
-	f.StringArrayVar(&o.Models, "model", nil, "folder of a model, as often as there are models; without it they are looked for where the coordinator has them")
-	f.IntVar(&o.Workers, "workers", 0, "measurements at the same time; 0 is one for each thread")
+	f.StringVar(&o.Cluster, "cluster", "", crew.ClusterHelp)
+	f.StringArrayVar(&o.Models, "model", nil, "folder of a model; as often as there are models, without it they are looked for where the coordinator has them")
+	f.IntVar(&o.Workers, "workers", 0, crew.WorkersHelp)
 	shell.Require(cmd, "cluster")
 	return cmd
 }

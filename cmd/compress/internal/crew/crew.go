@@ -203,3 +203,13 @@ func (c *Crew) Close() error {
 	}
 	return nil
 }
+
+// Hand has one item worked on and returns its result, of which a failure is a part. It may be called from several goroutines at
+// once, and shows no progress.
+func (c *Crew) Hand(ctx context.Context, item jobs.Item) (jobs.Result, error) {
+	results, err := c.queue.Do(ctx, []jobs.Item{item}, nil)
+	if err != nil {
+		return jobs.Result{}, err
+	}
+	return results[0], nil
+}

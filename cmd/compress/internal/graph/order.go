@@ -1,0 +1,250 @@
+package graph
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/merge"
+)
+
+// order sorts the jobs so that each comes after what it needs, otherwise as in the plan. What is left is a cycle.
+func (b *builder) order() []*job {
+	done := map[*job]bool{}
+	var out []*job
+	for len(out) < len(b.jobs) {
+		before := len(out)
+		for _, j := range b.jobs {
+			if !done[j] && !slices.ContainsFunc(j.needs, func(n *job) bool { return !done[n] }) {
+				done[j] = true
+				out = append(out, j)
+			}
+		}
+		if len(out) == before {
+			b.cycle(done)
+			return nil
+		}
+	}
+	return out
+}
+
+// cycle names the jobs that need each other.
+func (b *builder) cycle(done map[*job]bool) {
+	i := slices.IndexFunc(b.jobs, func(j *job) bool { return !done[j] })
+	var path []*job
+	for j := b.jobs[i]; ; {
+		if at := slices.Index(path, j); at >= 0 {
+			var names []string
+			for _, k := range append(path[at:], j) {
+				names = append(names, k.name)
+			}
+			b.Add(j.Place, strict.ErrValue, "jobs need each other: %s", strings.Join(names, " needs "))
+			return
+		}
+		path = append(path, j)
+		j = j.needs[slices.IndexFunc(j.needs, func(n *job) bool { return !done[n] })]
+	}
+}
+
+// pick keeps the named jobs and what they need, in order. No names keep all.
+func pick(jobs []*job, names []string) ([]*job, error) {
+	if len(names) == 0 {
+		return jobs, nil
+	}
+	wanted := map[*job]bool{}
+	var want func(j *job)
+	want = func(j *job) {
+		if !wanted[j] {
+			wanted[j] = true
+			for _, n := range j.needs {
+				want(n)
+			}
+		}
+	}
+	for _, name := range names {
+		found := false
+		for _, j := range jobs {
+			if j.name == name || j.base == name {
+				want(j)
+				found = true
+			}
+		}
+		if !found {
+			var known []string
+			for _, j := range jobs {
+				known = append(known, j.name)
+			}
+			return nil, shell.Usagef("there is no job %.60q%s", name, strict.Suggest(name, known))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return !wanted[j] }), nil
+}
+
+// arguments are those of the program for a job: what the plan says and what the run gives. dir is the folder as it is to be
+// written.
+func (j *job) arguments(dir string) []string {
+	words := len(strings.Fields(j.verb))
+	args := slices.Clone(j.call[:words])
+	if j.out != "" {
+		args = append(args, "--out="+inFolder(j.out))
+	}
+	args = append(args, "--report="+inFolder(reportName(j.name)))
+	args = append(args, j.call[words:]...)
+	for i := range args {
+		args[i] = at(dir, args[i])
+	}
+	return args
+}
+
+// at puts a folder in its place.
+func at(dir, text string) string { return strings.ReplaceAll(text, string(folderMark), dir) }
+
+// document is what the verb reads, with the folder in its place; nil if it reads none.
+func (j *job) document(dir string) []byte {
+	if j.recipe == nil {
+		return nil
+	}
+	return strict.Marshal(placed(j.recipe, dir))
+}
+
+// placed is a document with the folder in its place.
+func placed(n *strict.Node, dir string) *strict.Node {
+	out := *n
+	out.Text, out.Items, out.Entries = at(dir, n.Text), nil, nil
+	for _, item := range n.Items {
+		out.Items = append(out.Items, placed(item, dir))
+	}
+	for _, e := range n.Entries {
+		e.Value = placed(e.Value, dir)
+		out.Entries = append(out.Entries, e)
+	}
+	return &out
+}
+
+// rehearse has the verb's own command look at a job's command line, without doing the work.
+func (b *builder) rehearse(j *job) {
+	var said bytes.Buffer
+	args := j.arguments("DIR")
+	a := shell.New(args, io.Discard, &said)
+	root := b.verbs(a)
+	c, _, err := root.Find(args)
+	if err != nil || c == root {
+		b.Add(j.Place, strict.ErrValue, "job %s: %v", j.name, err)
+		return
+	}
+	c.RunE, c.PreRunE, c.Run = func(*cobra.Command, []string) error { return nil }, nil, nil
+	if a.Execute(context.Background(), root) == 0 {
+		return
+	}
+	text := strings.TrimPrefix(strings.TrimSpace(said.String()), c.CommandPath()+": ")
+	b.Add(j.Place, strict.ErrValue, "job %s: %s", j.name, text)
+}
+
+// recipeFaults finds what is wrong with a recipe by itself, before models are looked at.
+func recipeFaults(verb, name string, text []byte) []strict.Problem {
+	var err error
+	switch {
+	case verb != "merge" && verb != "conflict":
+		return nil
+	case bytes.Contains(text, []byte("\nexperts:")) || bytes.HasPrefix(text, []byte("experts:")):
+		_, err = merge.ParseMixture(name, text)
+	default:
+		_, err = merge.Parse(name, text)
+	}
+	var all *strict.Problems
+	if errors.As(err, &all) {
+		return all.List
+	}
+	if err != nil {
+		return []strict.Problem{{Message: err.Error(), Err: strict.ErrValue}}
+	}
+	return nil
+}
+
+// inspect checks what a plan names against the disk: inputs that no job makes must be there, and what a job makes must be
+// named by reference, since the order would not be known otherwise.
+func (b *builder) inspect(jobs []*job, dir string) error {
+	for _, j := range jobs {
+		c, _, err := b.root.Find(strings.Fields(j.verb))
+		if err != nil {
+			return err
+		}
+		for _, text := range inputTexts(c, j) {
+			if _, err := os.Stat(text); err != nil && !strings.ContainsRune(text, folderMark) {
+				if i := strings.LastIndexByte(text, '='); i < 0 || missing(text[:i]) {
+					b.Add(j.Place, strict.ErrValue, "job %s: there is no %s", j.name, text)
+				}
+			}
+		}
+		for _, text := range j.named {
+			b.direct(jobs, j, dir, text)
+		}
+	}
+	return shell.Usage(b.Err())
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return err != nil
+}
+
+// inputTexts are values of a job that must be names of files or folders.
+func inputTexts(c *cobra.Command, j *job) (list []string) {
+	list = append(list, j.inputs...)
+	words := strings.Fields(j.verb)
+	if use := strings.Fields(c.Use); len(use) > 1 && isPathWord(use[1]) && words[0] != "bench" && j.verb != "eval tasks check" && j.verb != "eval tasks show" {
+		for _, a := range j.call[len(words):] {
+			if !strings.HasPrefix(a, "--") {
+				list = append(list, a)
+			}
+		}
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, several := f.Value.(pflag.SliceValue); !shell.IsInput(f) || several {
+			return
+		}
+		for _, a := range j.call {
+			if text, ok := strings.CutPrefix(a, "--"+f.Name+"="); ok && text != "-" {
+				list = append(list, text)
+			}
+		}
+	})
+	return list
+}
+
+// isPathWord tells a word of a usage line that stands for an argument.
+func isPathWord(word string) bool {
+	return strings.Trim(word, "[].…") == strings.ToUpper(strings.Trim(word, "[].…")) || strings.HasSuffix(word, ".yaml")
+}
+
+// direct refuses the name of another job's output that is written out.
+func (b *builder) direct(jobs []*job, j *job, dir, text string) {
+	if strings.ContainsRune(text, folderMark) || text == "" || len(text) > 4096 {
+		return
+	}
+	folder, errA := filepath.Abs(dir)
+	path, errB := filepath.Abs(text)
+	if errA != nil || errB != nil {
+		return
+	}
+	rel, err := filepath.Rel(folder, path)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || rel == "." {
+		return
+	}
+	first, _, _ := strings.Cut(rel, "/")
+	for _, other := range jobs {
+		if slices.Contains(other.files(), first) {
+			b.Add(j.Place, strict.ErrValue, "job %s: %s is what job %s writes (HINT: write ${jobs.%s.out})", j.name, text, other.name, other.name)
+		}
+	}
+}

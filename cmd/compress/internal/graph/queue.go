@@ -1,0 +1,159 @@
+package graph
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/regular"
+)
+
+// Kind is the kind of offers that the verb makes.
+const Kind = "run"
+
+// session is one run of the coordinator. It is what a worker elsewhere needs, who has to see the same folders.
+type session struct {
+	ID      string `json:"id"`
+	Dir     string `json:"dir"`  // as it stands in the jobs' command lines
+	From    string `json:"from"` // working directory that it counts from
+	Cluster string `json:"cluster,omitempty"`
+}
+
+// offer is the name of the queue.
+func (s session) offer() string { return "run-" + s.ID }
+
+// read finds the present session of a folder.
+func readSession(dir string) (s session, ok bool) {
+	text, err := regular.ReadFile(filepath.Join(dir, stateFolder, sessionFile), maxRecord)
+	return s, err == nil && json.Unmarshal(text, &s) == nil && s.ID != ""
+}
+
+// work has all jobs done over a queue: in this process, or in a cluster.
+func (r *run) work() (err error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	old, again := readSession(r.dir)
+	s := session{Dir: r.dir, From: here, Cluster: r.o.Cluster, ID: shell.Fingerprint(here, r.dir, os.Getpid(), time.Now().UnixNano())[:16]}
+	if again && old.Cluster != "" && old.Cluster == r.o.Cluster {
+		if err := r.withdraw(old); err != nil {
+			return err
+		}
+	}
+	spec, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := shell.WriteFile(filepath.Join(r.dir, stateFolder, sessionFile), spec); err != nil {
+		return err
+	}
+	threads, err := r.Threads()
+	if err != nil {
+		return err
+	}
+	slots := r.o.Slots(threads)
+	t := r.team(cmp.Or(threads, runtime.NumCPU()), slots)
+	if r.o.straight {
+		return r.without(t, slots)
+	}
+	queueDir := filepath.Join(r.dir, stateFolder, "queue")
+	if err := os.RemoveAll(queueDir); err != nil { // what is done lies in the folder
+		return err
+	}
+	c, err := crew.Assemble(r.Job, crew.Options{
+		Cluster: r.o.Cluster, Listen: r.o.Listen, Dir: queueDir, Slots: slots, Kind: Kind, Name: s.offer(), Spec: spec,
+	}, t.handle)
+	if err != nil {
+		return err
+	}
+	r.say = c.Note
+	t.began = func(job string) { c.Note("%s: running", job) }
+	if r.limit = slots; r.o.Cluster != "" || r.o.Listen != "" {
+		r.limit = len(r.jobs)
+	}
+	r.hand = func(k call) (*outcome, error) { return r.over(c, s, k) }
+	err = r.schedule()
+	if r.o.Cluster != "" { // also after an interrupt, so that nobody goes on with it
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, c.Withdraw(ctx))
+	}
+	return errors.Join(err, c.Close(), os.RemoveAll(queueDir))
+}
+
+// withdraw takes the offer of an earlier run back, whose coordinator has died.
+func (r *run) withdraw(old session) error {
+	spec, err := json.Marshal(old)
+	if err != nil {
+		return err
+	}
+	c, err := crew.Assemble(r.Job, crew.Options{Cluster: old.Cluster, Kind: Kind, Name: old.offer(), Spec: spec}, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.Withdraw(r.Ctx), c.Close())
+}
+
+// team are the workers of this process, which share its threads.
+func (r *run) team(threads, slots int) *team {
+	t := &team{dir: r.dir, run: r.o.program, hashes: r.hashes, threads: max(1, threads/max(1, slots)), session: func() bool { return true }}
+	if t.run == nil {
+		t.run = child("")
+	}
+	return t
+}
+
+// without has the jobs done without a queue.
+func (r *run) without(t *team, slots int) error {
+	r.limit, r.say, t.began = slots, func(string, ...any) {}, func(string) {}
+	r.hand = func(c call) (*outcome, error) { return t.do(r.Ctx, c) }
+	return r.schedule()
+}
+
+// over hands a job over and waits for what became of it.
+func (r *run) over(c *crew.Crew, s session, k call) (*outcome, error) {
+	data, err := json.Marshal(k)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.Hand(r.Ctx, jobs.Item{ID: shell.Fingerprint(s.ID, k.Job)[:32], Data: data})
+	if err != nil {
+		return nil, err
+	}
+	o := &outcome{State: stateFailed, Failure: res.Failure, Seconds: res.Seconds}
+	if res.Failure == "" {
+		err = json.Unmarshal(res.Data, o)
+	}
+	o.Worker = res.Worker
+	return o, err
+}
+
+// Serve lets a worker process do jobs of a run elsewhere. It has to see the coordinator's folders under the same names.
+func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
+	var s session
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
+	}
+	threads, err := w.Job.Threads()
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &team{dir: s.Dir, cwd: s.From, run: child(s.From), threads: max(1, cmp.Or(threads, runtime.NumCPU())/max(1, w.Slots))}
+	t.hashes = newHasher("", absolute(t.path()))
+	t.began = func(job string) { w.Note("%s: running", job) }
+	t.session = func() bool { now, ok := readSession(t.path()); return ok && now.ID == s.ID }
+	if !t.session() {
+		return nil, nil, fmt.Errorf("%w: the folder %s of the run is not here, or another run has taken it over", jobs.ErrRefused, t.path())
+	}
+	return t.handle, nil, ctx.Err()
+}
