@@ -277,6 +277,7 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 		return kernels.Mat{}, m.tensorError(p.Name, err)
 	}
 	mat := kernels.MatOf(buf, p.rows, p.cols)
+	kernels.Keep(m.dev, buf, data)
 	if t != kernels.F64 {
 		return mat, nil
 	}

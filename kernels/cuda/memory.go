@@ -12,7 +12,8 @@ import (
 
 // memory hands out the device's memory: from the driver's stream-ordered pool, or where that is missing from blocks kept by size.
 type memory struct {
-	pooled int // the driver has a pool
+	pooled int   // the driver has a pool
+	total  int64 // bytes of the device
 	pool   uintptr
 	label  string
 	blocks map[uintptr]block
@@ -41,6 +42,10 @@ func (m *memory) init() {
 
 // start takes the driver's pool and lets it keep what is given back.
 func (m *memory) start(d *Device) error {
+	if err := d.check(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])); err != nil {
+		return err
+	}
+	m.total = int64(d.out[1])
 	if m.pooled == 0 {
 		return nil
 	}

@@ -270,15 +270,29 @@ func (m *memory) endOf(serial uint64) uintptr {
 	return m.ends[serial%recent]
 }
 
-// Keep tells that src holds the contents of b, and stays valid and unchanged until b is freed: a memory-mapped file. Where memory is full,
-// the device then needs no copy of b on the host to do without it for a while. Whatever changes b ends this.
+// Keep implements [kernels.Keeper]. In the list that [ErrOutOfMemory] comes with, b is among the weights from now on.
 func (d *Device) Keep(b *kernels.Buffer, src []byte) {
 	d.enter()
 	defer d.leave()
-	if p := d.memory.pages[b.Addr]; p != nil && int64(len(src)) == p.size {
-		d.forget(p)
-		p.host = src
+	p := d.memory.pages[b.Addr]
+	if p == nil || int64(len(src)) != p.size {
+		return
 	}
+	d.forget(p)
+	p.host = src
+	if p.addr != 0 {
+		d.memory.rename(p, "weights")
+	}
+}
+
+// rename gives a page on the device another label.
+func (m *memory) rename(p *page, label string) {
+	if m.held[p.label] -= p.size; m.held[p.label] == 0 {
+		delete(m.held, p.label)
+	}
+	p.label = label
+	m.held[label] += p.size
+	m.blocks[p.addr] = block{p.size, label}
 }
 
 // Moved is how many bytes were moved to the host for want of memory, and how many came back.

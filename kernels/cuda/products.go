@@ -84,11 +84,11 @@ type packed struct {
 	own           bool // in scratch memory
 }
 
-// budget is the most scratch memory for the planes of one factor.
-const budget = 256 << 20
+// budget is the most scratch memory for the planes of one factor: less on a device that is small.
+func (d *Device) budget() int { return min(256<<20, int(d.memory.total/16)) }
 
-// batch is how many of n kept indices are packed at once.
-func (f factor) batch() int {
+// batch is how many of n kept indices are packed at once, into so much memory.
+func (f factor) batch(budget int) int {
 	if f.direct() {
 		return f.outer()
 	}
@@ -136,10 +136,10 @@ func pairs(a, b int) (list uint64, count int32) {
 func (d *Device) product(dst view, a, b factor, bias view, add bool) {
 	list, count := pairs(a.planes, b.planes)
 	for lo := 0; lo < b.outer(); {
-		hi := min(lo+b.batch(), b.outer())
+		hi := min(lo+b.batch(d.budget()), b.outer())
 		pb := d.pack(b.part(lo, hi))
 		for top := 0; top < a.outer(); {
-			end := min(top+a.batch(), a.outer())
+			end := min(top+a.batch(d.budget()), a.outer())
 			pa := d.pack(a.part(top, end))
 			args := gemmArgs{
 				d: dst.rowRange(top, end).colRange(lo, hi).mat(), a: pa.p, b: pb.p, pairs: list, count: count, planeA: pa.plane, planeB: pb.plane,
@@ -297,7 +297,7 @@ func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.Ma
 	d.operate("MatMulSparse", func() {
 		bias, out, left, size := d.of(o.Bias), d.of(dst), d.of(x), w.DType().Size()
 		stride := (w.Cols + 7) / 8 * 8
-		batch := min(max(expandBudget/(stride*size+1)/128*128, 128), w.Rows())
+		batch := min(max(min(expandBudget, d.budget())/(stride*size+1)/128*128, 128), w.Rows())
 		room := d.scratch(batch * stride * size)
 		for lo := 0; lo < w.Rows(); lo += batch {
 			hi := min(lo+batch, w.Rows())

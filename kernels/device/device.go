@@ -20,7 +20,8 @@ type Options struct {
 	Threads int   // worker threads of a host device; 0 means GOMAXPROCS
 	Work    int64 // bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from [LargeWork] on
 
-	// Note, if not nil, is told in one line why "auto" takes the CPU although there are graphics processors and the work is large.
+	// Note, if not nil, is told in one line why "auto" takes the CPU although there are graphics processors and the work is large, and
+	// when a graphics processor's memory is full for the first time. It must not use the device.
 	Note func(string)
 }
 
@@ -56,7 +57,7 @@ func Open(name string, o Options) (kernels.Device, error) {
 			return nil, fmt.Errorf("%w %q: %q is not a board's number; known devices: %s", ErrUnknown, name, index, known)
 		}
 		n, _ := strconv.Atoi(index) // none is the first
-		return graphics(n)
+		return graphics(n, o.Note)
 	}
 	return nil, fmt.Errorf("%w %q; known devices: %s", ErrUnknown, name, known)
 }

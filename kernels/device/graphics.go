@@ -14,8 +14,8 @@ import (
 var backends = []string{"cpu", "ref", "cuda"}
 
 // graphics opens a graphics processor.
-func graphics(index int) (kernels.Device, error) {
-	d, err := cuda.Open(index, cuda.Options{})
+func graphics(index int, note func(string)) (kernels.Device, error) {
+	d, err := cuda.Open(index, cuda.Options{Note: note})
 	if errors.Is(err, cuda.ErrNoDevice) {
 		return nil, missing{err}
 	}
@@ -51,7 +51,7 @@ func automatic(o Options) kernels.Device {
 		}
 		return nil
 	}
-	d, err := graphics(best)
+	d, err := graphics(best, o.Note)
 	if err != nil {
 		o.note(fmt.Sprintf("the CPU is used: %v", err))
 		return nil

@@ -12,7 +12,7 @@ import (
 var backends = []string{"cpu", "ref"}
 
 // graphics is the error of a build without the backend.
-func graphics(index int) (kernels.Device, error) {
+func graphics(index int, _ func(string)) (kernels.Device, error) {
 	_, err := Graphics()
 	return nil, fmt.Errorf("cuda:%d: %w", index, err)
 }
