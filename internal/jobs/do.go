@@ -29,10 +29,10 @@ type Result struct {
 }
 
 // Do hands over items and waits for the results, which come in the order of the items. done, which may be nil, is called for
-// each as it arrives. Results that an earlier run of the same offer left are taken. While the server does not answer, Do
-// waits. Failures of handlers are part of the results; the errors of Do are those of ctx, of the server, and [ErrItem].
+// each as it arrives. Results that an earlier run of the same offer left are taken, but for failures: what was in the way may be gone.
+// While the server does not answer, Do waits. Failures of handlers are part of the results; the errors of Do are those of ctx, of the server, and [ErrItem].
 func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Result, error) {
-	d := &doing{q: q, items: items, done: done, found: map[string]Result{}, arrived: make(chan struct{}, 1)}
+	d := &doing{q: q, items: items, done: done, found: map[string]Result{}, handed: map[string]bool{}, arrived: make(chan struct{}, 1)}
 	if err := d.check(); err != nil {
 		return nil, err
 	}
@@ -66,6 +66,8 @@ type doing struct {
 	q     *Queue
 	items []Item
 	done  func(Result)
+
+	handed map[string]bool // items that are in the queue, or were, on behalf of this call
 
 	mu      sync.Mutex
 	found   map[string]Result
@@ -149,6 +151,9 @@ func (d *doing) sweep(ctx context.Context) (missing int, err error) {
 // settle finds the result of an item or makes sure that the item is in the queue.
 func (d *doing) settle(ctx context.Context, it Item) error {
 	text, err := d.q.stored(ctx, it.ID)
+	if err == nil && !d.handed[it.ID] && failure(text) {
+		text, err = nil, d.q.forget(ctx, it.ID)
+	}
 	if err != nil || text != nil {
 		if text != nil {
 			d.take(text)
@@ -163,9 +168,25 @@ func (d *doing) settle(ctx context.Context, it Item) error {
 		_, err = d.q.c.js.Publish(ctx, d.q.offer.work()+"."+it.ID, it.Data)
 	}
 	if present(err) {
-		return nil
+		err = nil
 	}
+	d.handed[it.ID] = err == nil
 	return err
+}
+
+// failure tells whether a stored result is that of a handler that failed.
+func failure(text []byte) bool {
+	var r Result
+	return text != nil && json.Unmarshal(text, &r) == nil && r.Failure != ""
+}
+
+// forget removes the stored result of an item.
+func (q *Queue) forget(ctx context.Context, id string) error {
+	stream, err := q.c.js.Stream(ctx, q.offer.stream("done"))
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(q.offer.done()+"."+id))
 }
 
 // stored gives the result of an item, nil if there is none.

@@ -396,3 +396,33 @@ func BenchmarkItem(b *testing.B) {
 	cancel()
 	wg.Wait()
 }
+
+// TestFailuresAreTriedAgain: a failure that an earlier call left is no result of a later one, since what was in the way may be gone.
+func TestFailuresAreTriedAgain(t *testing.T) {
+	_, c := open(t, ServerOptions{}, Events{})
+	q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
+	var broken atomic.Bool
+	var calls atomic.Int64
+	within(t, func(ctx context.Context) {
+		_ = q.Work(ctx, 2, func(_ context.Context, it Item) ([]byte, error) {
+			calls.Add(1)
+			if broken.Load() && it.ID == "n3" {
+				return nil, errors.New("the disk is full")
+			}
+			return square(it)
+		})
+	})
+	broken.Store(true)
+	results, err := q.Do(t.Context(), squares(5), nil)
+	if err != nil || results[3].Failure == "" {
+		t.Fatalf("%+v %v", results, err)
+	}
+	broken.Store(false)
+	if results, err = q.Do(t.Context(), squares(5), nil); err != nil {
+		t.Fatal(err)
+	}
+	checkSquares(t, results, 5)
+	if n := calls.Load(); n != 6 {
+		t.Errorf("%d calls, want 6", n)
+	}
+}

@@ -213,11 +213,15 @@ func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
 	if err := rep.Page().HTML(&page); err != nil {
 		return nil, err
 	}
-	return rep, errors.Join(
-		shell.WriteFile(s.place.path(bestFile), append(tree, '\n')),
-		shell.WriteFile(s.place.path(pageFile), page.Bytes()),
-		shell.WriteFile(s.place.path(reportFile), append(text, '\n')),
-	)
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{bestFile, append(tree, '\n')}, {pageFile, page.Bytes()}, {reportFile, append(text, '\n')}} {
+		if err := shell.WriteFile(s.place.path(f.name), f.text); err != nil {
+			return nil, err // without the report a resumed search comes here again
+		}
+	}
+	return rep, nil
 }
 
 func (s *search) close() error {
