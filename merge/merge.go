@@ -169,7 +169,7 @@ func (w *work) streaming() stream.Options {
 	if memory == 0 {
 		memory = DefaultMemory
 	}
-	return stream.Options{Workers: workers, Memory: memory, AllowNonFinite: w.o.AllowNonFinite}
+	return stream.Options{Workers: workers, Memory: memory, AllowNonFinite: w.o.AllowNonFinite, Device: w.o.Device}
 }
 
 // run merges into an open output and finishes it.
@@ -200,7 +200,7 @@ func (w *work) run(ctx context.Context, out *output.Folder, report *Report, star
 	if err != nil {
 		return err
 	}
-	report.NonFinite, report.Threads = result.NonFinite, result.Workers
+	report.NonFinite, report.Threads, report.There = result.NonFinite, result.Workers, result.There
 	report.Warnings = w.warnings
 	report.Seconds = time.Since(start).Seconds()
 	report.BytesPerSecond = float64(report.BytesOut) / report.Seconds
@@ -228,6 +228,6 @@ func (w *work) job() (string, error) {
 	o := w.o
 	o.Workers, o.Memory = 0, 0
 	return identity.Of(map[string]any{
-		"format": 2, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name, "options": o,
+		"format": 2, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
 	}, files)
 }

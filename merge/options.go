@@ -57,7 +57,7 @@ type Options struct {
 	AllowNonFinite bool `json:"allow_non_finite,omitempty"`
 	Overwrite      bool `json:"-"` // replace an existing checkpoint once the new one is complete
 	Resume         bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
-	// Device runs the dense model of mediate for the features of its router; nil if no recipe needs it (see Recipe.NeedsDevice).
+	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice), and away from the host merges what it can; nil: the host.
 	Device kernels.Device `json:"-"`
 	// Progress is called now and then, by one goroutine at a time. May be nil.
 	Progress func(Progress) `json:"-"`

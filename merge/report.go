@@ -34,6 +34,7 @@ type Report struct {
 
 	Seconds        float64 `json:"-"` // of this run; not in the file, which is the same for every run
 	BytesPerSecond float64 `json:"-"` // of output
+	There          int     `json:"-"` // tensors that the device merged; the others were merged on the host
 	Threads        int     `json:"-"` // that computed: fewer than the options say where memory is short; 0: not told
 }
 

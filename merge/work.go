@@ -161,7 +161,7 @@ func (w *work) group(groups []stream.Group, items []*stream.Item) ([]stream.Grou
 		return nil, w.placed(err)
 	}
 	w.warnings = append(w.warnings, p.Warnings...)
-	return append(groups, stream.Group{Items: items, Program: p}), nil
+	return append(groups, stream.Group{Items: items, Program: p, Task: stream.TaskOf(w.o.Device, w.method.Spec.Name, tensors)}), nil
 }
 
 // placed gives an error about parameters its place in the recipe.

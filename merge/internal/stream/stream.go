@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/safetensors"
@@ -66,6 +67,9 @@ type Sink interface {
 type Options struct {
 	Workers int   // at most; 0: GOMAXPROCS
 	Memory  int64 // bytes of anonymous memory; 0: 1 GiB
+	// Device, away from the host, does the tasks of groups that it can; results may then differ from the host's by roundings of float32 and in
+	// the sign of zeros. nil: the host does all.
+	Device kernels.Device
 	// AllowNonFinite counts inputs' values that are not finite instead of refusing them.
 	AllowNonFinite bool
 	// Written is called when all bytes of a tensor are written, one call at a time.
@@ -97,11 +101,13 @@ func (n NonFinite) Unwrap() error { return ErrNonFinite }
 type Group struct {
 	Items   []*Item
 	Program *method.Program // nil: all items are raw
+	Task    *Task           // what the program does with its one tensor, if Options.Device can do it; nil: nothing
 }
 
 // Result is what a run found.
 type Result struct {
 	Workers   int // that ran: fewer than the options say where memory is short
+	There     int // tensors that the device merged
 	NonFinite []NonFinite
 }
 
@@ -151,6 +157,7 @@ type engine struct {
 	free  chan []byte // buffers for the output
 
 	alone    sync.Mutex // held by a program over whole tensors
+	device   sync.Mutex // held by a tensor on the device
 	mu       sync.Mutex
 	result   Result
 	reserved int64 // memory of workers and writers
@@ -330,6 +337,12 @@ func (e *engine) drive(g Group) error {
 			it.release()
 		}
 	}()
+	if g.Task != nil {
+		var err error
+		if segments, err = e.there(g, segments); err != nil || len(segments) == 0 {
+			return err
+		}
+	}
 	checked := false
 	if g.Program != nil {
 		for todo := slices.Clone(g.Program.Passes); len(todo) > 0; {

@@ -54,10 +54,8 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if o.DryRun {
 		return dryRun(j, r, opts)
 	}
-	if r.NeedsDevice() {
-		if opts.Device, err = j.Device(); err != nil {
-			return nil, err
-		}
+	if opts.Device, err = j.Device(); err != nil {
+		return nil, err
 	}
 	bar := j.ByteBars()
 	opts.Progress = func(p merge.Progress) { bar.Show(strings.TrimSpace("merging "+p.Document), p.Done, p.Total) }
@@ -67,7 +65,10 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		return nil, excerpted(j, err)
 	}
 	show(j, result, o.Out)
-	return Result{result, o.Out, result.Seconds, result.BytesPerSecond}, nil
+	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
+		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, task_arithmetic, ties or dare over tensors of one type", i.Name, result.There, result.Tensors)
+	}
+	return Result{result, o.Out, result.Seconds, result.BytesPerSecond, result.There}, nil
 }
 
 // Result is the report of a merge with what only this run knows.
@@ -76,6 +77,7 @@ type Result struct {
 	Out            string  `json:"out"`
 	Seconds        float64 `json:"merge_seconds"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
+	There          int     `json:"tensors_on_device"` // that a graphics processor merged; the others were merged on the host
 }
 
 // library makes the options of the library from the flags.
