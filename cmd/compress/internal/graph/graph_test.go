@@ -52,7 +52,7 @@ func verbs(a *shell.App) *cobra.Command {
 // try runs a plan by the verb's own function.
 func try(t testing.TB, ctx context.Context, plan string, o Options) (*Report, string, error) {
 	t.Helper()
-	file := filepath.Join(filepath.Dir(o.Out), "plan-"+filepath.Base(o.Out)+".yaml")
+	file := filepath.Join(t.TempDir(), "plan.yaml")
 	if err := os.WriteFile(file, []byte(plan), 0o666); err != nil {
 		t.Fatal(err)
 	}

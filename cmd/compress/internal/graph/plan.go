@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -43,7 +44,8 @@ type binding struct{ name, text string }
 // sheet is a plan as it stands in the file.
 type sheet struct {
 	*strict.Reader
-	spent     int // bytes of values so far
+	spent     int             // bytes of values so far
+	said      map[string]bool // faults, which variants of a matrix have in common
 	vars      []binding
 	templates []*template
 }
@@ -68,7 +70,7 @@ func parse(file string, text []byte, given map[string]string) (*sheet, error) {
 		return nil, shell.Usagef("%s: want one document with version and jobs, found %d", file, len(src.Documents))
 	}
 	r := src.NewReader()
-	s := &sheet{Reader: r}
+	s := &sheet{Reader: r, said: map[string]bool{}}
 	o := r.Object(src.Documents[0], "a plan")
 	if v := o.Need("version"); v != nil {
 		r.Int(v, "version", 1, 1)
@@ -79,6 +81,15 @@ func parse(file string, text []byte, given map[string]string) (*sheet, error) {
 	}
 	o.Close()
 	return s, nil
+}
+
+// Add notes a fault, once.
+func (s *sheet) Add(at strict.Place, kind error, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if key := fmt.Sprint(at, text); !s.said[key] {
+		s.said[key] = true
+		s.Reader.Add(at, kind, "%s", text)
+	}
 }
 
 // readVars reads the variables, each of which may refer to those above it.

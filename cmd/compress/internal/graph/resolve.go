@@ -24,7 +24,8 @@ type job struct {
 	name   string
 	base   string // name in the plan
 	verb   string
-	values []binding // of the matrix
+	cmd    *cobra.Command // of the verb; nil where there is no such verb
+	values []binding      // of the matrix
 
 	call   []string     // arguments of the program: verb, arguments and flags of the plan
 	recipe *strict.Node // document that the verb reads; nil: none
@@ -75,7 +76,7 @@ func build(file string, text []byte, verbs func(*shell.App) *cobra.Command, give
 	for _, v := range s.vars {
 		b.table[v.name] = v.text
 	}
-	if b.multiply(); s.Err() != nil { // names are needed for all that follows
+	if !b.multiply() {
 		return nil, shell.Usage(s.Err())
 	}
 	i := 0
@@ -93,8 +94,8 @@ func build(file string, text []byte, verbs func(*shell.App) *cobra.Command, give
 	return b, shell.Usage(b.Err())
 }
 
-// multiply makes the jobs with their names, verbs and outputs.
-func (b *builder) multiply() {
+// multiply makes the jobs with their names, verbs and outputs. It is false for more jobs than are allowed.
+func (b *builder) multiply() bool {
 	taken := map[string]string{}
 	for _, n := range reserved {
 		taken[n] = "the run itself"
@@ -103,13 +104,14 @@ func (b *builder) multiply() {
 		list := variants(t.matrix)
 		if len(b.jobs)+len(list) > maxJobs {
 			b.Add(t.Place, strict.ErrLimit, "more than %d jobs", maxJobs)
-			return
+			return false
 		}
 		c := b.command(t.verb)
 		for _, values := range list {
 			j := &job{Place: t.Place, name: nameOf(t.name, values), base: t.name, values: values}
 			b.jobs = append(b.jobs, j)
-			if c == nil {
+			if j.cmd = c; c == nil {
+				j.out = j.name // perhaps; others may name it
 				continue
 			}
 			j.verb = strings.TrimPrefix(c.CommandPath(), b.root.Name()+" ")
@@ -123,6 +125,7 @@ func (b *builder) multiply() {
 			}
 		}
 	}
+	return true
 }
 
 // files are the names that a job takes in the folder.
@@ -356,9 +359,10 @@ func (s *scope) texts(n *strict.Node, what string) []string {
 
 // settle resolves everything that a job says.
 func (b *builder) settle(j *job, t *template) {
-	c := b.command(t.verb)
-	s := &scope{b: b, self: j}
-	j.flags = map[string]bool{}
+	c, s := j.cmd, &scope{b: b, self: j}
+	if j.flags = map[string]bool{}; c == nil {
+		return
+	}
 	var args []string
 	if t.recipe != nil {
 		b.document(s, j, t, c)
