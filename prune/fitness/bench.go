@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/host"
 )
 
@@ -71,8 +72,42 @@ func bytesOf(dev kernels.Device, m kernels.Mat) ([]byte, error) {
 	return raw[m.Off*size : (m.Off+m.Len())*size], nil
 }
 
-// score computes the scores of a matrix, in host memory, good until the next call.
-func (b *bench) score(p *gp.Program, m *matrix, threads int) (kernels.Mat, error) {
+// score computes the scores of a matrix: on the device of the subject's model, if that compiles formulas and dev is the same, otherwise in
+// host memory, good until the next call. free gives them back.
+func (b *bench) score(p *gp.Program, m *matrix, dev kernels.Device) (scores kernels.Mat, free func(), err error) {
+	if !m.there.W.IsZero() && m.at == dev {
+		scores, err = scoreThere(p, m, dev)
+		if !errors.Is(err, fused.ErrHost) {
+			return scores, func() { scores.Buf.Free() }, err
+		}
+	}
+	if !m.blind {
+		kernels.Missed(dev, "Score")
+	}
+	scores, err = b.scoreHere(p, m, dev.Info().Threads)
+	return scores, func() {}, err
+}
+
+// scoreThere leaves to the host what the device cannot, and what is not finite, of which that says where.
+func scoreThere(p *gp.Program, m *matrix, dev kernels.Device) (kernels.Mat, error) {
+	s, err := fused.New(dev, p, m.there)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
+	defer s.Free()
+	lo, span, err := s.Range()
+	switch {
+	case err != nil:
+		return kernels.Mat{}, fmt.Errorf("%s: %w", m.linear.Name, err)
+	case lo-lo != 0 || span-span != 0:
+		return kernels.Mat{}, fused.ErrHost
+	case span == 0:
+		return kernels.Mat{}, fmt.Errorf("%s: %w", m.linear.Name, gp.ErrConstant)
+	}
+	return s.Matrix()
+}
+
+func (b *bench) scoreHere(p *gp.Program, m *matrix, threads int) (kernels.Mat, error) {
 	if n := m.in.W.Len(); len(b.scores) < n {
 		b.scores = kernels.NewHost(kernels.F32, n).F32()
 	}
@@ -134,16 +169,25 @@ func (b *bench) outputs(ctx context.Context, m *lm.Model, s *subject, x *sample,
 	dev := m.Device()
 	var own []*matrix
 	var scores []kernels.Mat
+	var done []func()
+	defer func() {
+		for _, free := range done {
+			free()
+		}
+	}()
 	for i := range s.matrices {
 		if s.matrices[i].linear.Block != x.block {
 			continue
 		}
-		all, err := b.score(p, &s.matrices[i], dev.Info().Threads)
+		kept, free, err := b.score(p, &s.matrices[i], dev)
 		if err != nil {
 			return nil, err
 		}
-		kept := kernels.MatOf(kernels.NewHost(kernels.F32, all.Len()), all.Rows, all.Cols)
-		copy(kept.Buf.F32(), all.Buf.F32()[all.Off:all.Off+all.Len()])
+		done = append(done, free)
+		if all := kept; all.Buf.Bytes() != nil { // good until the next call
+			kept = kernels.MatOf(kernels.NewHost(kernels.F32, all.Len()), all.Rows, all.Cols)
+			copy(kept.Buf.F32(), all.Buf.F32()[all.Off:all.Off+all.Len()])
+		}
 		own, scores = append(own, &s.matrices[i]), append(scores, kept)
 	}
 	in, err := upload(dev, x.in, x.rows, len(x.in)/x.rows)
@@ -178,14 +222,14 @@ func (b *bench) outputs(ctx context.Context, m *lm.Model, s *subject, x *sample,
 	return errs, nil
 }
 
-// onDevice brings scores to the device and makes the mask there.
+// onDevice brings scores to the device, if they are not there, and makes the mask there.
 func onDevice(dev kernels.Device, scores kernels.Mat, t Setting) (keep kernels.Mat, free func(), err error) {
 	buf, err := dev.Alloc(kernels.U8, scores.Len())
 	if err != nil {
 		return keep, nil, err
 	}
 	keep = kernels.MatOf(buf, scores.Rows, scores.Cols)
-	if dev.Info().Host {
+	if dev.Info().Host || scores.Buf.Bytes() == nil {
 		return keep, buf.Free, t.choose(dev, keep, scores)
 	}
 	there, err := upload(dev, scores.Buf.F32()[scores.Off:scores.Off+scores.Len()], scores.Rows, scores.Cols)
@@ -204,11 +248,13 @@ func (b *bench) mask(ctx context.Context, m *lm.Model, s *subject, p *gp.Program
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		scores, err := b.score(p, x, dev.Info().Threads)
+		scores, free, err := b.score(p, x, dev)
 		if err != nil {
 			return err
 		}
-		if err := zero(m, x.linear, scores, t); err != nil {
+		err = zero(m, x.linear, scores, t)
+		free()
+		if err != nil {
 			return fmt.Errorf("%s: %w", x.linear.Name, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
@@ -68,6 +69,9 @@ type matrix struct {
 	linear lm.Linear
 	in     gp.Inputs // W is [out, in], in host memory
 	blind  bool      // no calibration token reached it: it is ranked by |W|
+	there  gp.Inputs // the same with matrices on the subject's device, if that compiles formulas; W is zero otherwise
+	at     kernels.Device
+	held   []*kernels.Buffer
 }
 
 // sample is what goes through a block of the dense model, on the first of the calibration windows, in host memory.
@@ -216,11 +220,40 @@ func (s *subject) block(ctx context.Context, l int, want inflow.Set, states *inf
 		if err == nil {
 			m.in.W, err = weights(s.dense, lin)
 		}
+		if err == nil {
+			err = m.reside(s.dense)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", lin.Name, err)
 		}
 		s.matrices = append(s.matrices, m)
 	}
+	return nil
+}
+
+// reside keeps what a metric looks at on a device that compiles formulas, if there is room.
+func (m *matrix) reside(dense *lm.Model) error {
+	dev := dense.Device()
+	if _, ok := kernels.As[kernels.Scorer](dev); !ok || m.blind || dev.Info().Host {
+		return nil
+	}
+	w, err := dense.Param(m.linear.Name)
+	if err != nil {
+		return err
+	}
+	if m.linear.Transposed {
+		if w, err = host.Transposed(dev, w); err != nil {
+			return nil
+		}
+		m.held = append(m.held, w.Buf)
+	}
+	there := m.in
+	if there.G, err = fused.Resident(dev, m.in.G); err != nil {
+		return nil // the host scores it
+	}
+	m.held = append(m.held, there.G.Buf)
+	there.W = w
+	m.there, m.at = there, dev
 	return nil
 }
 
@@ -321,6 +354,11 @@ func upload(dev kernels.Device, data []float32, rows, cols int) (kernels.Mat, er
 func (s *subject) close() error {
 	if s.dense == nil {
 		return nil
+	}
+	for _, m := range s.matrices {
+		for _, b := range m.held {
+			b.Free()
+		}
 	}
 	return s.dense.Close()
 }

@@ -70,6 +70,9 @@ func (r *Runtime) fetch(w *workspace, slot int, x kernels.Mat) (kernels.Mat, err
 		return x, nil
 	}
 	h := w.host(slot, x.Rows, x.Cols)
+	if x.Dense() {
+		return h, r.dev.Download(f32Bytes(h), x.Buf, x.Off)
+	}
 	for i := range x.Rows {
 		if err := r.dev.Download(f32Bytes(h.RowRange(i, i+1)), x.Buf, x.Off+i*x.Stride); err != nil {
 			return kernels.Mat{}, err

@@ -144,6 +144,17 @@ func (s *Scores) matrix(m kernels.Mat, magnitude bool) (kernels.Mat, error) {
 	return there, err
 }
 
+// Resident is a copy of a matrix of magnitudes in host memory on a device, for formulas that read it often; a matrix that is there already is
+// itself. The error is [ErrHost] for one with values below 0, or without room.
+func Resident(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
+	s := &Scores{Rows: m.Rows, Cols: m.Cols, dev: dev}
+	there, err := s.matrix(m, false)
+	if err != nil {
+		return there, s.giveUp()
+	}
+	return there, nil
+}
+
 // negative tells whether a run of floats of a width has a sign.
 func negative(raw []byte, size int) bool {
 	for at := size - 1; at < len(raw); at += size {

@@ -1,0 +1,54 @@
+//go:build linux && (amd64 || arm64)
+
+package fitness
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/modelcompress/compress/kernels/cuda"
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+)
+
+// TestGraphics judges formulas on a device that runs the host build of the graphics kernels, which scores and masks, and on the host. The
+// errors of blocks agree to 1 %: activations differ by roundings, which move a few weights across the cut. A search compiles many
+// formulas, of which few stay loaded.
+func TestGraphics(t *testing.T) {
+	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	dev := device.Complete(d)
+	small := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 11, 4}}, "test")
+	subject := func(name string) Subject {
+		s := subjectOf(t, name, 2)
+		s.Calib, s.Search, s.Select, s.Test, s.TestCalib = small, small, small, small, small
+		return s
+	}
+	host, there := subject("base"), subject("base")
+	there.Open = func(ctx context.Context) (*lm.Model, error) {
+		return lm.Load(ctx, filepath.Join(nano, "base"), dev, lm.Options{})
+	}
+	o := Options{Settings: settings()[1:], Blocks: 1, Windows: 1}
+	a, b := judge(t, o, there), judge(t, o, host)
+	for _, metric := range []string{"expr:W * sqrt(X)", "expr:log(W) * mms(G) + X"} {
+		got, want := measure(t, a, Layers, metric), measure(t, b, Layers, metric)
+		for i, v := range want.Values {
+			if math.Abs(got.Values[i]-v) > 0.01*v {
+				t.Errorf("%s, %v: %g, want %g", metric, o.Settings[i], got.Values[i], v)
+			}
+		}
+	}
+	if n := d.Programs(); n == 0 || n > 64 {
+		t.Errorf("%d formulas are loaded", n)
+	}
+	if f := device.Fallbacks(dev); len(f) != 0 {
+		t.Errorf("left to the host: %v", f)
+	}
+}
