@@ -53,6 +53,7 @@ type Conn struct {
 	js     jetstream.JetStream
 	name   string
 	events Events
+	store  *storage // of the server inside this process; nil for others
 
 	mu   sync.Mutex
 	lost bool
@@ -68,7 +69,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	where := o.URL
 	if o.Server != nil {
-		opts, where = append(opts, nats.InProcessServer(o.Server.nats)), "the server inside the program"
+		opts, where, c.store = append(opts, nats.InProcessServer(o.Server.nats)), "the server inside the program", o.Server.storage
 	}
 	var err error
 	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
@@ -104,12 +105,25 @@ func (c *Conn) setLost(lost bool, err error) {
 	}
 }
 
-// persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it.
+// trouble is why the server inside this process cannot do its part; nil if it can, or err is not of the kind that tells of that.
+func (c *Conn) trouble(err error) error {
+	var api jetstream.JetStreamError
+	if c.store == nil || err == nil || !silent(err) && (!errors.As(err, &api) || api.APIError() == nil || api.APIError().Code < 500) {
+		return nil
+	}
+	return c.store.trouble()
+}
+
+// persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and so does a server inside this process
+// that cannot store anything: [ErrStorage].
 func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) error {
 	for {
 		ask, cancel := context.WithTimeout(ctx, askTime)
 		err := f(ask)
 		cancel()
+		if bad := c.trouble(err); bad != nil && ctx.Err() == nil {
+			return bad
+		}
 		if err == nil || ctx.Err() != nil || !silent(err) {
 			if err == nil {
 				c.setLost(false, nil)
@@ -135,6 +149,14 @@ func silent(err error) bool {
 	}
 	var api jetstream.JetStreamError
 	return errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 503
+}
+
+// storeFailed is closed when the storage of the server inside this process has failed; nil if there is none.
+func (c *Conn) storeFailed() <-chan struct{} {
+	if c.store == nil {
+		return nil
+	}
+	return c.store.failed
 }
 
 // pause waits, unless ctx ends before.

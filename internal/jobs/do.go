@@ -54,6 +54,9 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 			select {
 			case <-d.arrived:
 				missing = d.missing()
+			case <-d.q.c.storeFailed():
+				cancel()
+				return nil, fmt.Errorf("offer %s: %w", q.offer.Name, q.c.store.err)
 			case <-wait.Done():
 			}
 		}

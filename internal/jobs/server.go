@@ -32,8 +32,9 @@ type ServerOptions struct {
 
 // Server is a NATS server with JetStream inside this process.
 type Server struct {
-	nats *server.Server
-	temp string
+	nats    *server.Server
+	temp    string
+	storage *storage
 }
 
 // Serve starts a server. The error wraps [ErrServer].
@@ -69,9 +70,14 @@ func Serve(o ServerOptions) (*Server, error) {
 	if s.nats, err = server.NewServer(opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrServer, err), s.removeTemp())
 	}
+	s.storage = &storage{dir: opts.StoreDir, failed: make(chan struct{})}
+	s.nats.SetLogger(s.storage, false, false)
 	s.nats.Start()
 	if !s.nats.ReadyForConnections(startTime) || !s.nats.JetStreamEnabled() {
-		err := fmt.Errorf("%w within %v; is %s free, and can %s be written?", ErrServer, startTime, o.Listen, opts.StoreDir)
+		err := s.storage.trouble()
+		if err == nil {
+			err = fmt.Errorf("%w within %v; is %s free, and can %s be written?", ErrServer, startTime, o.Listen, opts.StoreDir)
+		}
 		s.Close()
 		return nil, err
 	}

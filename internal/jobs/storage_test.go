@@ -1,0 +1,45 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// TestFailedStorage: where the server inside the process says that it can't store what it is given, the work ends with the reason; it does not wait.
+func TestFailedStorage(t *testing.T) {
+	s, c := open(t, ServerOptions{}, Events{})
+	q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
+	within(t, func(ctx context.Context) {
+		_ = q.Work(ctx, 1, func(ctx context.Context, _ Item) ([]byte, error) {
+			s.storage.Errorf("JetStream failed to store a msg on stream '%s > %s': %v", "a", "b", fmt.Errorf("block: %w", &os.PathError{Op: "write", Path: "1.blk", Err: syscall.EIO}))
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	if _, err := q.Do(t.Context(), squares(2), nil); !errors.Is(err, ErrStorage) || !errors.Is(err, syscall.EIO) {
+		t.Error(err)
+	}
+	if err := q.Withdraw(t.Context()); err != nil {
+		t.Error("what is answered is no trouble:", err)
+	}
+}
+
+// TestUnwritableStorage: a folder that can't be written is found out about.
+func TestUnwritableStorage(t *testing.T) {
+	s := &storage{dir: "/nowhere", failed: make(chan struct{})}
+	if err := s.trouble(); !errors.Is(err, ErrStorage) || !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	s = &storage{dir: t.TempDir(), failed: make(chan struct{})}
+	s.Warnf("%v", fmt.Errorf("unrelated"))
+	if err := s.trouble(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
+		t.Error(left, err)
+	}
+}
