@@ -1,11 +1,10 @@
-// Package testdata holds the project's own small models. This file embeds the part that the demo command needs: the
-// base model and its texts, 1.1 MB.
+// Package testdata holds the project's own small models. This file embeds the part that the demo command needs, 6 MB.
 package testdata
 
 import "embed"
 
-// Nano holds nano/base (a checkpoint folder with its tokenizer) and nano/text (calib.txt, valid.txt, test.txt). What
-// they are is described in README.md beside this file.
+// Nano holds nano (five checkpoints with their tokenizer, texts, training data, tasks and edits) and demo (recipes, plans and a
+// task that refer to them as ../nano). What they are is described in README.md beside this file.
 //
-//go:embed nano/base nano/text
+//go:embed nano demo
 var Nano embed.FS

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/demo"
@@ -8,16 +11,24 @@ import (
 )
 
 func demoCmd(a *shell.App) *cobra.Command {
-	var out string
+	o := demo.Options{Verb: func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+		verb := shell.New(args, stdout, stderr)
+		return verb.Execute(ctx, root(verb))
+	}}
 	cmd := a.Verb(shell.Verb{
-		Use: "demo", Short: "Prune and measure a small model that comes with the program",
-		Long: "Writes a 0.5M-parameter model and its texts to --out, prunes it with magnitude and Wanda at 50 % and 2:4, measures the " +
-			"perplexity on held-out text before and after, and writes report.json and report.html. Takes seconds and needs no " +
-			"network. The folder of an earlier demo is replaced.",
-		Example: "compress demo --out demo-out",
-		Args:    cobra.NoArgs,
-		Run:     func(j *shell.Job, _ []string) (any, error) { return demo.Run(j, out) },
+		Use: "demo", Short: "Do everything once on the small models that come with the program",
+		Long: "Writes five 0.5M-parameter models with their texts, tasks and edits to --out and runs the other verbs on them: searches a pruning metric, " +
+			"prunes with it, measures conflicts of fine-tuned models, merges and mediates them, trains a Mixture of Shards, edits facts, and scores every " +
+			"model on the same tasks. Each command line is shown as it runs and can be repeated. All that the verbs write stays in --out, with " +
+			"report.json and one page, report.html, that is the same in every run with the same device. Takes about a minute and needs no network.",
+		Example: "compress demo --out demo-out\ncompress demo --quick --out small-demo",
+		Args:    cobra.NoArgs, Resumes: true,
+		Run: func(j *shell.Job, _ []string) (any, error) { return demo.Run(j, o) },
 	})
-	cmd.Flags().StringVar(&out, "out", "demo-out", "folder to write")
+	f := cmd.Flags()
+	f.StringVar(&o.Out, "out", "demo-out", "folder to write")
+	f.BoolVar(&o.Quick, "quick", false, "the same in seconds: fewer candidates, methods, steps and documents, with figures that say little")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted demo")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an earlier demo")
 	return cmd
 }

@@ -31,7 +31,7 @@ type Chart struct {
 	Labels []string // Bar: the groups; Heat: the columns
 	Series []Series
 	Scale  [2]float64 // Heat: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and the largest there is
-	Format string     // Heat: how numbers are printed; empty: "%.3g"
+	Format string     // Bar, Heat: how values are printed; empty: as short as they can be
 }
 
 // Axis is a caption and a scale.
@@ -273,7 +273,7 @@ func (c *Chart) describe() string {
 			switch {
 			case math.IsNaN(v) || math.IsInf(v, 0):
 			case c.Kind == Bar && i < min(len(c.Labels), maxSaid):
-				ends = append(ends, c.Labels[i]+" "+number(v))
+				ends = append(ends, c.Labels[i]+" "+c.said(v))
 			case c.Kind != Bar && (i == 0 || i == len(s.Y)-1):
 				ends = append(ends, fmt.Sprintf("%s at %s", number(v), number(s.x(i))))
 			}

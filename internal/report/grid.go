@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -10,7 +11,7 @@ import (
 
 const (
 	barH, barGap = 18.0, 10.0
-	charW        = 6.9 // average width of a letter at the style sheet's size
+	charW        = 7.4 // average width of a letter at the style sheet's size
 )
 
 // gutter is the room for the longest caption on the left.
@@ -55,14 +56,22 @@ func (c *Chart) bars() string {
 			from, to := min(x.at(0), x.at(s.Y[i])), max(x.at(0), x.at(s.Y[i]))
 			yj := y + barH*float64(j)
 			fmt.Fprintf(&b, `<rect class="fill c%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s, %s: %s</title></rect>`, j%colours, from, yj+1,
-				max(to-from, 0.5), barH-2, html.EscapeString(label), html.EscapeString(s.Name), number(s.Y[i]))
-			b.text(to+4, yj+barH/2+4, "start", number(s.Y[i]))
+				max(to-from, 0.5), barH-2, html.EscapeString(label), html.EscapeString(s.Name), c.said(s.Y[i]))
+			b.text(to+4, yj+barH/2+4, "start", c.said(s.Y[i]))
 		}
 	}
 	b.line("axis", x.at(0), 0, x.at(0), h-bottom)
 	b.text((g+plotW-58)/2, h-8, "middle", c.X.Label)
 	b.WriteString("</svg>")
 	return b.String()
+}
+
+// said is a value beside its bar.
+func (c *Chart) said(v float64) string {
+	if c.Format != "" {
+		return fmt.Sprintf(c.Format, v)
+	}
+	return number(v)
 }
 
 // heat is a table of cells whose strength follows the value.
@@ -101,13 +110,10 @@ func (c *Chart) cell(s Series, j int, lo, hi float64) string {
 	if j >= len(s.Y) || math.IsNaN(s.Y[j]) || math.IsInf(s.Y[j], 0) {
 		return "<td></td>"
 	}
-	part, format := 1.0, c.Format
+	part := 1.0
 	if hi > lo {
 		part = min(1, max(0, (s.Y[j]-lo)/(hi-lo)))
 	}
-	text := fmt.Sprintf("%.3g", s.Y[j])
-	if format != "" {
-		text = fmt.Sprintf(format, s.Y[j])
-	}
+	text := fmt.Sprintf(cmp.Or(c.Format, "%.3g"), s.Y[j])
 	return fmt.Sprintf(`<td style="--p:%.0f%%">%s</td>`, 100*part, text)
 }

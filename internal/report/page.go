@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"slices"
 )
 
 // Page is one HTML document: a title and sections in order.
@@ -40,6 +41,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"draw":   func(c *Chart) template.HTML { return template.HTML(c.HTML()) },
 	"key":    func(c *Chart, i int) template.HTML { return template.HTML(c.key(i)) },
 	"legend": func(c *Chart) bool { return c.Kind != Heat && len(c.Series) > 1 },
+	"map":    func(c *Chart) bool { return c.Kind == Heat },
+	"wide":   func(f []Fact) bool { return slices.ContainsFunc(f, func(f Fact) bool { return f.Note != "" }) },
 	"many":   func(s []Section) bool { return len(s) >= manySections },
 }).Parse(layout))
 

@@ -28,17 +28,28 @@ type Column struct {
 }
 
 // Estimate is a figure with its standard error, both printed in the column's format; without one (nil) it is a plain figure.
+// Mark, such as an asterisk, follows it.
 type Estimate struct {
 	Value  float64  `json:"value"`
 	Stderr *float64 `json:"stderr"`
+	Mark   string   `json:"mark,omitempty"`
 }
 
 // String is the form with full precision.
 func (e Estimate) String() string {
-	if e.Stderr == nil {
-		return fmt.Sprint(e.Value)
+	return e.in("%v")
+}
+
+// in prints the figure in a format.
+func (e Estimate) in(format string) string {
+	text := figure(e.Value, format)
+	if e.Stderr != nil {
+		text += " ± " + figure(*e.Stderr, format)
 	}
-	return fmt.Sprintf("%v ± %v", e.Value, *e.Stderr)
+	if e.Mark != "" {
+		text += " " + e.Mark
+	}
+	return text
 }
 
 // Columns makes columns from "name" or "name|format".
@@ -58,15 +69,14 @@ func (t *Table) Cell(row, col int) string {
 	if col >= len(t.Rows[row]) || t.Rows[row][col] == nil {
 		return ""
 	}
-	if e, ok := t.Rows[row][col].(Estimate); ok && e.Stderr != nil {
-		return figure(e.Value, t.Columns[col].Format) + " ± " + figure(*e.Stderr, t.Columns[col].Format)
-	} else if ok {
-		return figure(e.Value, t.Columns[col].Format)
+	switch v := t.Rows[row][col].(type) {
+	case Estimate:
+		return v.in(t.Columns[col].Format)
+	case float64:
+		return figure(v, t.Columns[col].Format)
+	default:
+		return fmt.Sprint(v)
 	}
-	if f, ok := t.Rows[row][col].(float64); ok {
-		return figure(f, t.Columns[col].Format)
-	}
-	return fmt.Sprint(t.Rows[row][col])
 }
 
 // figure prints a number.

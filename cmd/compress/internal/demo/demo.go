@@ -1,132 +1,155 @@
-// Package demo prunes and measures the model that comes with the program.
+// Package demo tells the program's whole story on the models that come with it: it runs verbs, each as its command line says,
+// and puts their reports on one page.
 package demo
 
 import (
-	"encoding/json"
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/cmd/compress/internal/measure"
+	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
-	"github.com/modelcompress/compress/internal/report"
-	"github.com/modelcompress/compress/prune"
-	"github.com/modelcompress/compress/testdata"
 )
 
-// Report is what the demo measured.
-type Report struct {
-	Command string `json:"command"`
-	Model   string `json:"model"`
-	SeqLen  int    `json:"seqlen"`
-	Tokens  int64  `json:"tokens"`
-	Data    string `json:"data_hash"`
-	Rows    []Row  `json:"rows"`
+// Options are the flags of demo.
+type Options struct {
+	Out                      string
+	Quick, Resume, Overwrite bool
+	// Verb runs a command line of the program and returns its exit code.
+	Verb func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Row is one version of the model.
-type Row struct {
-	Name       string   `json:"name"`
-	Method     string   `json:"method"`
-	Pattern    string   `json:"pattern"`
-	Sparsity   float64  `json:"sparsity"` // zeros of the blocks' matrices
-	Perplexity float64  `json:"ppl"`
-	Stderr     *float64 `json:"stderr"`
-	NLL        float64  `json:"nll"`
-	Seconds    float64  `json:"prune_seconds"`
-}
-
-// runs are the versions that the demo makes.
-var runs = []struct{ name, method, pattern string }{
-	{"magnitude-50", "magnitude", prune.Unstructured},
-	{"wanda-50", "wanda", prune.Unstructured},
-	{"pruner-zero-50", "pruner-zero", prune.Unstructured},
-	{"sparsegpt-50", "sparsegpt", prune.Unstructured},
-	{"magnitude-2-4", "magnitude", "2:4"},
-	{"wanda-2-4", "wanda", "2:4"},
-	{"pruner-zero-2-4", "pruner-zero", "2:4"},
-	{"sparsegpt-2-4", "sparsegpt", "2:4"},
-}
-
-// command marks the report of a demo, so that a later demo knows the folder as its own.
+// command names the verb in reports and journals.
 const command = "compress demo"
 
-// Run writes the demo to a folder: models, texts, report.json and report.html.
-func Run(j *shell.Job, out string) (any, error) {
-	s, err := checkpoint.Stage(out, oldDemo)
+// demo is one run.
+type demo struct {
+	job     *shell.Job
+	o       Options
+	journal *shell.Journal[done]
+	began   time.Time
+	spent   float64 // weight of the steps that this run has done
+	left    float64 // weight of the steps that are not done
+}
+
+// done is a finished step in the journal.
+type done struct {
+	Command string  `json:"command"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Run writes the demo to a folder: what every verb writes, report.json and report.html.
+func Run(j *shell.Job, o Options) (any, error) {
+	stages := story(o.Out, j.Common(), o.Quick)
+	d := &demo{job: j, o: o, began: time.Now()}
+	if err := d.take(stages); err != nil {
+		return nil, err
+	}
+	defer d.journal.Close()
+	for _, s := range stages {
+		d.left += s.weight(d.isDone)
+	}
+	times := make([]Stage, len(stages))
+	for i, s := range stages {
+		if err := d.stage(i, s, len(stages), &times[i]); err != nil {
+			return nil, err
+		}
+	}
+	r, err := read(o.Out, o.Quick)
 	if err != nil {
 		return nil, err
 	}
-	r, err := fill(j, s.Dir)
-	if err != nil {
-		s.Abandon()
+	r.Stages = times
+	if err := d.write(r, stages); err != nil {
 		return nil, err
 	}
-	if err := s.Commit(); err != nil {
-		return nil, err
-	}
-	j.Table(r.table())
-	j.Printf("\nEverything is in %s: the models, report.json, and report.html to look at. Try next:\n", out)
-	for _, next := range []string{
-		"compress inspect " + filepath.Join(out, "wanda-50"),
-		fmt.Sprintf("compress generate %s --prompt 'Wanda Thorne works as a' --max-tokens 16", filepath.Join(out, "wanda-50")),
-		fmt.Sprintf("compress prune %s --calib %s --seqlen 256 --sparsity 0.6 --out my-model", filepath.Join(out, "base"), filepath.Join(out, "text", "calib.txt")),
-	} {
+	j.Printf("%s", r.summary())
+	j.Printf("\nEverything is in %s; the page to open is %s. Try next:\n", o.Out, filepath.Join(o.Out, pageFile))
+	for _, next := range r.next(o.Out) {
 		j.Printf("  %s\n", next)
 	}
 	return r, nil
 }
 
-// oldDemo tells whether a folder may be replaced: it is that of a demo, and nothing was added.
-func oldDemo(dir string) error {
-	if !isDemo(dir) {
-		return fmt.Errorf("%w: it holds something else than is written here, and is not replaced (HINT: choose another --out)", checkpoint.ErrTarget)
+// stage runs the steps of a stage that are not done yet.
+func (d *demo) stage(i int, s stage, n int, t *Stage) error {
+	t.Name = s.name
+	if s.weight(d.isDone) > 0 {
+		d.job.Note("%d of %d: %s%s", i+1, n, s.title, d.eta())
 	}
-	made := map[string]bool{"report.json": true, "report.html": true}
-	for _, run := range runs {
-		made[run.name] = true
-	}
-	shipped, err := testdata.Nano.ReadDir("nano")
-	if err != nil {
-		return err
-	}
-	for _, e := range shipped {
-		made[e.Name()] = true
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var foreign []string
-	for _, e := range entries {
-		if !made[e.Name()] {
-			foreign = append(foreign, e.Name())
+	for _, p := range s.steps {
+		if d.isDone(p) {
+			t.Seconds += d.journal.Done[p.key()].Seconds
+			continue
 		}
-	}
-	if len(foreign) > 0 {
-		return checkpoint.Foreign(foreign)
+		d.job.Note("  $ %s", p.line())
+		start := time.Now()
+		if err := d.run(p); err != nil {
+			return err
+		}
+		seconds := time.Since(start).Seconds()
+		if err := d.journal.Add(p.key(), done{p.line(), seconds}); err != nil {
+			return err
+		}
+		t.Seconds += seconds
+		d.spent, d.left = d.spent+p.cost, d.left-p.cost
 	}
 	return nil
 }
 
-// isDemo tells whether a folder was written by a demo.
-func isDemo(path string) bool {
-	data, err := os.ReadFile(filepath.Join(path, "report.json"))
-	var r struct {
-		Command string `json:"command"`
+// eta says how long the rest takes, once something has been measured.
+func (d *demo) eta() string {
+	if d.spent == 0 {
+		return ""
 	}
-	return err == nil && json.Unmarshal(data, &r) == nil && r.Command == command
+	left := time.Duration(d.left / d.spent * float64(time.Since(d.began)))
+	return fmt.Sprintf(" (about %s left)", max(left, time.Second).Round(time.Second))
 }
 
-func (r *Report) table() *report.Table {
-	t := &report.Table{
-		Title:   "0.5M-parameter Llama, perplexity on held-out text",
-		Columns: report.Columns("model", "zeros %|%.1f", "perplexity|%.3f", "±|%.3f", "times dense|%.2f"),
-		Note:    fmt.Sprintf("windows of %d tokens, %d predicted tokens, zeros in the matrices of the blocks", r.SeqLen, r.Tokens),
+// errStep is a verb that failed, in its own words.
+var errStep = errors.New("a step of the demo failed")
+
+// run runs a step. What an interrupted run has left of it is removed first.
+func (d *demo) run(p step) error {
+	for _, out := range p.out {
+		if err := os.RemoveAll(out); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
+			return err
+		}
 	}
-	for _, row := range r.Rows {
-		t.Add(row.Name, 100*row.Sparsity, row.Perplexity, measure.OrNone(row.Stderr), row.Perplexity/r.Rows[0].Perplexity)
+	var said, wrong bytes.Buffer
+	code := d.o.Verb(d.job.Ctx, p.args, &said, &wrong)
+	if err := d.job.Ctx.Err(); err != nil {
+		return err
 	}
-	return t
+	if code == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(wrong.String()), "\n")
+	return fmt.Errorf("%w: %s: %s (HINT: --resume goes on from here)", errStep, p.line(), lines[len(lines)-1])
+}
+
+// isDone tells whether an earlier run has done a step and its outputs are there.
+func (d *demo) isDone(p step) bool {
+	if _, ok := d.journal.Done[p.key()]; !ok {
+		return false
+	}
+	return !slices.ContainsFunc(p.out, func(out string) bool {
+		_, err := os.Lstat(out)
+		return err != nil
+	})
+}
+
+// fingerprint is of what all steps share; what differs between them is in their keys.
+func (d *demo) fingerprint() string {
+	return shell.Fingerprint(compress.Version(), d.job.Seed, d.o.Quick)
 }

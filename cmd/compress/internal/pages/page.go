@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
@@ -38,14 +39,15 @@ func exists(path string) bool {
 // maxReport bounds what is read of a report.
 const maxReport = 256 << 20
 
-// Read reads one report: a JSON file, or the report.json or training.json of a folder.
+// reports are the names of reports in the folders that verbs write, the first that is there counts.
+var reports = []string{"report.json", "training.json", "results.json", "pruning.json", "merge.json", "comparison.json"}
+
+// Read reads one report: a JSON file, or that of a folder.
 func Read(path string) (*Run, error) {
 	file := path
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		file = filepath.Join(path, "report.json")
-		if trained := filepath.Join(path, "training.json"); !exists(file) && exists(trained) {
-			file = trained
-		}
+		i := max(0, slices.IndexFunc(reports, func(name string) bool { return exists(filepath.Join(path, name)) }))
+		file = filepath.Join(path, reports[i])
 	}
 	data, err := regular.ReadFile(file, maxReport)
 	if err != nil {
