@@ -50,6 +50,13 @@ var mayImport = map[string][]string{
 	"internal/chat":    {"internal/jinja", "internal/value"},
 	"internal/strict":  {},
 
+	"examples":         {},
+	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),
+	"examples/search":  append([]string{"gp", "prune/fitness", "kernels/device"}, engine...),
+	"examples/merge":   {"merge"},
+	"examples/adapt":   append([]string{"lora", "kernels/device"}, engine...),
+	"examples/editing": append([]string{"editeval", "kernels/device"}, engine...),
+
 	"cmd/compress": {anything},
 }
 
