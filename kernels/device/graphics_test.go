@@ -6,14 +6,13 @@ import (
 	"debug/elf"
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/kernels/kerneltest"
 	"github.com/modelcompress/compress/kernels/ref"
 )
 
@@ -96,24 +95,12 @@ func wideHeads(t *testing.T) {
 	}
 }
 
-// standIn builds the driver's stand-in, with two devices, and makes it the driver; without a C++ compiler the test is skipped.
+// standIn makes the driver's stand-in, with two devices, the driver; without a C++ compiler the test is skipped.
 func standIn(t *testing.T) {
 	t.Helper()
-	compiler, err := exec.LookPath("c++")
-	if err != nil {
-		t.Skip("no c++ on this machine: the driver's stand-in is not built")
-	}
+	lib := kerneltest.StandIn(t)
 	if _, err := device.Open("cuda:0", device.Options{}); !errors.Is(err, device.ErrNoDevice) {
 		t.Skipf("the machine has a device: %v", err)
-	}
-	dir := filepath.Join("..", "_gen", "cuda", "src")
-	lib := filepath.Join(t.TempDir(), "libcuda.so.1")
-	args := []string{"-std=c++17", "-O0", "-fPIC", "-w", "-shared", "-o", lib}
-	for _, file := range []string{"host.cc", "driver.cc", "map.cu"} {
-		args = append(args, "-x", "c++", filepath.Join(dir, file))
-	}
-	if out, err := exec.Command(compiler, append(args, "-ldl", "-lpthread")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Setenv("COMPRESS_CUDA_DRIVER", lib)
 	t.Setenv("FAKE_CUDA", "devices=2,memory=3000000000")
