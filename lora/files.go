@@ -37,6 +37,14 @@ var (
 // FoldOptions of [Fold]. Job is filled in by Fold.
 type FoldOptions = fold.Options
 
+// What reports of files are made of.
+type (
+	FoldedTensor    = fold.Tensor    // of [FoldReport]
+	CombinedModule  = combine.Module // of the report of [Combine]
+	ExtractedMatrix = extract.Matrix // of the report of [Extract]
+	LeftOut         = extract.Rest   // a tensor that differs and that no factor has
+)
+
 // FoldReport says what [Fold] did.
 type FoldReport struct {
 	Model   string   `json:"model"`

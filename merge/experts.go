@@ -37,6 +37,10 @@ type (
 	Exported = serve.Exported
 	// Verification is the result of Experts.Verify.
 	Verification = serve.Verification
+	// VerifiedExpert is an expert in a Verification, Manifest what a folder says of itself, RoutedStatistics what a Routed has counted.
+	VerifiedExpert   = serve.VerifiedExpert
+	Manifest         = experts.Manifest
+	RoutedStatistics = serve.RoutedStatistics
 	// Routed is a model that computes with experts.
 	Routed = serve.Routed
 	// Verdict is what a router says about a prompt.

@@ -11,26 +11,29 @@ import (
 	"github.com/modelcompress/compress/merge/internal/stream"
 )
 
+// NonFinite counts the values of a tensor that are not finite.
+type NonFinite = stream.NonFinite
+
 // Report says what was merged and how. It lies in the output as merge.json.
 type Report struct {
-	Version    string             `json:"version"`
-	Job        string             `json:"job"` // hash of recipe, choices and the inputs' paths, sizes and times
-	Method     string             `json:"method"`
-	Models     []string           `json:"models"`
-	Base       string             `json:"base,omitempty"`
-	ConfigFrom string             `json:"config_from"`
-	Options    Options            `json:"options"`
-	Tensors    int                `json:"tensors"`
-	Parameters int64              `json:"parameters"`
-	BytesIn    int64              `json:"bytes_in"`
-	BytesOut   int64              `json:"bytes_out"`
-	DTypes     map[string]int     `json:"dtypes"` // tensors by type
-	Vocabulary int64              `json:"vocabulary,omitempty"`
-	Inputs     []Source           `json:"inputs"`
-	NonFinite  []stream.NonFinite `json:"non_finite,omitempty"` // only if they were allowed
-	Mediation  *Mediation         `json:"mediation,omitempty"`  // of mediate
-	Warnings   []string           `json:"warnings,omitempty"`
-	Recipe     string             `json:"recipe"`
+	Version    string         `json:"version"`
+	Job        string         `json:"job"` // hash of recipe, choices and the inputs' paths, sizes and times
+	Method     string         `json:"method"`
+	Models     []string       `json:"models"`
+	Base       string         `json:"base,omitempty"`
+	ConfigFrom string         `json:"config_from"`
+	Options    Options        `json:"options"`
+	Tensors    int            `json:"tensors"`
+	Parameters int64          `json:"parameters"`
+	BytesIn    int64          `json:"bytes_in"`
+	BytesOut   int64          `json:"bytes_out"`
+	DTypes     map[string]int `json:"dtypes"` // tensors by type
+	Vocabulary int64          `json:"vocabulary,omitempty"`
+	Inputs     []Source       `json:"inputs"`
+	NonFinite  []NonFinite    `json:"non_finite,omitempty"` // only if they were allowed
+	Mediation  *Mediation     `json:"mediation,omitempty"`  // of mediate
+	Warnings   []string       `json:"warnings,omitempty"`
+	Recipe     string         `json:"recipe"`
 
 	Seconds        float64 `json:"-"` // of this run; not in the file, which is the same for every run
 	BytesPerSecond float64 `json:"-"` // of output

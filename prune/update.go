@@ -18,6 +18,9 @@ import (
 	"github.com/modelcompress/compress/prune/internal/sweep"
 )
 
+// Damping is what a Hessian's diagonal was given so that it could be factored.
+type Damping = linalg.Damping
+
 // Update says what happens to a matrix besides that weights go. The zero Update is none.
 type Update struct {
 	Name string `json:"name"` // NoUpdate, SparseGPTUpdate, DSnoT or ADMM; empty: none, or what the metric implies

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit/internal/search"
 	"github.com/modelcompress/compress/editeval/edit/internal/trace"
 	"github.com/modelcompress/compress/editeval/edit/internal/words"
+	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -64,6 +65,12 @@ type HParams = hparams.HParams
 
 // Statistics are second moments of the keys of a model, not centred: C = Σ k·kᵀ / tokens.
 type Statistics = moments.Statistics
+
+// Matrix holds float64 values in rows; Place is one position of one sequence.
+type (
+	Matrix = linalg.Matrix
+	Place  = probe.Place
+)
 
 // Damping says what had to be added to the diagonal of a covariance, so that it could be factored.
 type Damping = moments.Damping
