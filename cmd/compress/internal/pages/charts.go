@@ -16,14 +16,15 @@ func SideBySide(runs []*Run) *report.Table {
 	for _, f := range figures {
 		for _, r := range runs {
 			for _, l := range r.leaves {
-				if _, ok := l.value.(float64); ok && lastPart(l.path) == f.key && !strings.Contains(l.path, "data.") && !strings.HasPrefix(l.path, "calibration.") && !slices.Contains(paths, l.path) {
+				name, _, ok := known(l.path)
+				if _, isNumber := l.value.(float64); isNumber && ok && name == f.name && !slices.Contains(paths, l.path) {
 					paths = append(paths, l.path)
 				}
 			}
 		}
 	}
 	for _, p := range paths {
-		t.Columns = append(t.Columns, report.Column{Name: p, Format: "%.5g"})
+		t.Columns = append(t.Columns, report.Column{Name: label(p), Format: "%.5g"})
 	}
 	for _, r := range runs {
 		row := []any{r.name}
@@ -69,11 +70,9 @@ func Upright(side *report.Table) *report.Table {
 func compareCharts(side *report.Table) []*report.Chart {
 	var out []*report.Chart
 	for c := 1; c < len(side.Columns); c++ {
-		plot, name := false, side.Columns[c].Name
-		for _, f := range figures {
-			plot = plot || f.plot && f.key == lastPart(name)
-		}
-		chart := &report.Chart{Title: name, Kind: report.Bar, X: report.Axis{Label: lastPart(name)}, Series: []report.Series{{Name: name}}}
+		name := side.Columns[c].Name
+		axis, plot, _ := known(strings.ReplaceAll(name, " ", "."))
+		chart := &report.Chart{Title: name, Kind: report.Bar, X: report.Axis{Label: axis}, Series: []report.Series{{Name: name}}}
 		for _, row := range side.Rows {
 			if row[c] != nil {
 				chart.Labels = append(chart.Labels, fmt.Sprint(row[0]))

@@ -19,7 +19,11 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 	if len(runs) == 1 {
 		p.Title, p.Subtitle = runs[0].title(), ""
 	} else {
-		p.Sections = append(p.Sections, report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{side}})
+		table := side
+		if len(runs) <= uprightRuns {
+			table = Upright(side)
+		}
+		p.Sections = append(p.Sections, report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{table}})
 	}
 	for _, r := range runs {
 		s := report.Section{Title: r.name, Facts: r.facts(), Charts: r.charts, Tables: r.Tables}
@@ -30,6 +34,9 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 	}
 	return p
 }
+
+// uprightRuns is up to how many runs are columns, so that the table of their figures is narrow; more of them are rows.
+const uprightRuns = 6
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

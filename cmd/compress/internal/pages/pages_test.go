@@ -30,7 +30,7 @@ func TestFiguresAndCharts(t *testing.T) {
 	if r.title() != "compress prune" || r.name != "wanda" || len(r.Tables) != 1 || len(r.charts) != 1 {
 		t.Errorf("%+v", r)
 	}
-	if c := r.charts[0]; fmt.Sprint(c.Labels, c.Series) != "[0 1] [{q [] [0.5 0.25] [] []}]" {
+	if c := r.charts[0]; fmt.Sprint(c.Labels, c.Series) != "[0 1] [{q [] [0.5 0.25] [] [] false}]" {
 		t.Errorf("heat map of %v %v", c.Labels, c.Series)
 	}
 	side := SideBySide([]*Run{r, {name: "empty"}})
@@ -60,6 +60,35 @@ func TestPageOfSeveralRuns(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}
+	}
+}
+
+// TestEvaluationsAndJobs: the tasks of an evaluation side by side, and the jobs of a plan without their command lines.
+func TestEvaluationsAndJobs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "results.json"), []byte(`{"results": {"base": {"acc,none": 0.6, "acc_stderr,none": 0.05, "sample_len": 90}}}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Read(write(t, "run.json", `{"command": "compress run", "plan": "p.yaml", "jobs": [{"name": "prune", "state": "done", "seconds": 1.5, "report": "prune.json", "command": "compress prune m", "log": "l", "key": "k"},
+		{"name": "eval", "state": "failed", "seconds": 2, "report": "eval.json"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	side := SideBySide([]*Run{a, b})
+	var text bytes.Buffer
+	if err := side.CSV(&text); err != nil || !strings.HasPrefix(text.String(), "run,base acc\n") || !strings.HasSuffix(text.String(), ",0.6\nrun,\n") {
+		t.Errorf("%v: %s", err, text.String())
+	}
+	if jobs := b.Tables[0]; len(jobs.Columns) != 4 || jobs.Rows[1][1] != "failed" || jobs.Rows[0][3] != "prune.json" {
+		t.Errorf("%+v", jobs)
+	}
+	text.Reset()
+	if err := Page([]*Run{a, b}, side).HTML(&text); err != nil || !strings.Contains(text.String(), `<th scope="row">base acc</th>`) {
+		t.Errorf("%v: %s", err, text.String())
 	}
 }
 

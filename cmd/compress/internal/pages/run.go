@@ -43,6 +43,58 @@ var figures = []struct {
 	{"peak_memory_bytes", "peak memory", false},
 	{"seqlen", "seqlen", false},
 	{"tokens", "tokens", false},
+	{"acc", "accuracy", true},
+	{"exact_match", "exact match", true},
+	{"bits_per_byte", "bits a byte", true},
+}
+
+// known finds the figure of a place; ok is false where it is none that is worth showing.
+func known(path string) (name string, plot, ok bool) {
+	if strings.Contains(path, "data.") || strings.HasPrefix(path, "calibration.") {
+		return "", false, false
+	}
+	key, _, _ := strings.Cut(lastPart(path), ",") // evaluations name metric and filter
+	for _, f := range figures {
+		if f.key == key {
+			return f.name, f.plot, true
+		}
+	}
+	return "", false, false
+}
+
+// label is a place for people: of an evaluation the task and the metric.
+func label(path string) string {
+	if rest, ok := strings.CutPrefix(path, "results."); ok {
+		rest, _, _ = strings.Cut(rest, ",")
+		return strings.Replace(rest, ".", " ", 1)
+	}
+	return path
+}
+
+// aside are columns of a table of jobs that say how they were run, not what came of it.
+var aside = []string{"command", "key", "log", "worker"}
+
+// plain leaves out of a table of jobs what is aside.
+func plain(t *report.Table) *report.Table {
+	if column(t, "state") < 0 || column(t, "command") < 0 {
+		return t
+	}
+	out := &report.Table{Title: t.Title}
+	var keep []int
+	for i, c := range t.Columns {
+		if !slices.Contains(aside, c.Name) {
+			keep = append(keep, i)
+			out.Columns = append(out.Columns, c)
+		}
+	}
+	for _, row := range t.Rows {
+		var cells []any
+		for _, i := range keep {
+			cells = append(cells, row[i])
+		}
+		out.Add(cells...)
+	}
+	return out
 }
 
 const (
@@ -99,6 +151,7 @@ func (r *Run) table(path string, rows []json.RawMessage) {
 		}
 		t.Add(cells...)
 	}
+	t = plain(t)
 	r.charts = append(r.charts, chartsOf(t)...)
 	if len(t.Rows) > maxRows {
 		t.Note = fmt.Sprintf("the first %d of %d rows", maxRows, len(t.Rows))
@@ -139,20 +192,11 @@ func (r *Run) title() string {
 func (r *Run) facts() []report.Fact {
 	var out []report.Fact
 	for _, l := range r.leaves {
-		if strings.Contains(l.path, "data.") || strings.HasPrefix(l.path, "calibration.") {
-			continue
-		}
-		i := slices.IndexFunc(figures, func(f struct {
-			key, name string
-			plot      bool
-		},
-		) bool {
-			return f.key == lastPart(l.path)
-		})
-		known := slices.Contains([]string{"options.metric", "options.pattern", "model.path", "path", "version", "device.name"}, l.path)
-		if v, isNumber := l.value.(float64); isNumber && i >= 0 {
-			out = append(out, report.Fact{Name: l.path, Value: figure(l.path, v)})
-		} else if s, isText := l.value.(string); isText && known {
+		_, _, ok := known(l.path)
+		named := slices.Contains([]string{"options.metric", "options.pattern", "model.path", "path", "version", "device.name", "plan"}, l.path)
+		if v, isNumber := l.value.(float64); isNumber && ok {
+			out = append(out, report.Fact{Name: label(l.path), Value: figure(l.path, v)})
+		} else if s, isText := l.value.(string); isText && named {
 			out = append(out, report.Fact{Name: l.path, Value: s})
 		}
 	}
