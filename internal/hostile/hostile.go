@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime/metrics"
+	"strings"
 	"testing"
 	"time"
 )
@@ -81,4 +82,14 @@ func Parts(file []byte) (header string, data []byte) {
 	}
 	n := min(binary.LittleEndian.Uint64(file), uint64(len(file)-8))
 	return string(file[8 : 8+n]), file[8+n:]
+}
+
+// Aliases is YAML whose keys a0 to aN stand for 10^(N+1) values, each made of ten times the one before.
+func Aliases(n int) string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i <= n; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s*a%d]\n", i, i, strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 9), i-1)
+	}
+	return b.String()
 }

@@ -43,3 +43,10 @@ func TestFile(t *testing.T) {
 		t.Errorf("%q, %v", header, data)
 	}
 }
+
+func TestAliases(t *testing.T) {
+	const want = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\na1: &a1 [*a0, *a0, *a0, *a0, *a0, *a0, *a0, *a0, *a0, *a0]\n"
+	if got := Aliases(1); got != want {
+		t.Error(got)
+	}
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -98,6 +99,9 @@ func parsePlan(text []byte) (p *Plan, err error) {
 			p, err = nil, errors.New("a tag (!!) that is not for this place")
 		}
 	}()
+	if _, err := strict.Parse("", text); errors.Is(err, strict.ErrLimit) { // the decoder writes aliases out, however many there are
+		return nil, errors.New("too many values, or too deep; aliases count as often as they are used")
+	}
 	p = &Plan{}
 	return p, yaml.UnmarshalWithOptions(text, p, yaml.Strict())
 }

@@ -16,6 +16,7 @@ func FuzzReadPlan(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	path := filepath.Join(f.TempDir(), "p.yaml")
+	f.Add([]byte(hostile.Aliases(9) + "models: *a9\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer hostile.Watch(t, len(text))()
 		if err := os.WriteFile(path, text, 0o666); err != nil {

@@ -17,6 +17,7 @@ func FuzzConfigure(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte(hostile.Aliases(9) + "rank: *a9\ntargets: *a9\n"))
 	path := filepath.Join(f.TempDir(), "c.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer hostile.Watch(t, len(text))()

@@ -15,6 +15,7 @@ func FuzzMerge(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte(hostile.Aliases(9) + "layers: *a9\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer hostile.Watch(t, len(text))()
 		h := automatic("memit", 12)

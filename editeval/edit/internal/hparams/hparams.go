@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-
 	"github.com/goccy/go-yaml"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -147,6 +147,9 @@ func (h *HParams) Merge(text []byte) (err error) {
 	}()
 	if len(text) > maxYAML {
 		return fmt.Errorf("%w: more than %d bytes", probe.ErrOptions, maxYAML)
+	}
+	if _, err := strict.Parse("", text); errors.Is(err, strict.ErrLimit) { // the decoder writes aliases out, however many there are
+		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", probe.ErrOptions)
 	}
 	if empty, err := whole(text); err != nil || empty {
 		return err
