@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/report":  {},
 	"internal/linalg":  {"kernels"},
 	"internal/canon":   {},
+	"internal/fault":   {},
 	"internal/lint":    {},
 	"internal/hostile": {},
 
