@@ -20,7 +20,7 @@ type Report struct {
 	Steps      []Step         `json:"steps"`
 	Evals      []Eval         `json:"evals,omitempty"`
 	Best       int            `json:"best_step,omitempty"` // steps done at the best evaluation, where that was kept
-	Seconds    float64        `json:"seconds"`
+	Seconds    float64        `json:"train_seconds"`
 	Tokens     int64          `json:"tokens"`
 	PerSecond  float64        `json:"tokens_per_second"`
 }

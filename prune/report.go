@@ -30,7 +30,7 @@ type Report struct {
 	Tensors []Tensor `json:"tensors"`
 	Total   Total    `json:"total"`
 	Notes   []string `json:"notes"`
-	Times   Times    `json:"seconds"`
+	Times   Times    `json:"timings"`
 }
 
 // ModelInfo says which model was pruned.

@@ -28,7 +28,7 @@ func demoCmd(a *shell.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "demo-out", "folder to write")
 	f.BoolVar(&o.Quick, "quick", false, "the same in seconds: fewer candidates, methods, steps and documents, with figures that say little")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted demo")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an earlier demo")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	return cmd
 }

@@ -60,6 +60,8 @@ func root(a *shell.App) *cobra.Command {
 		demoCmd(a),
 		benchCmd(a),
 		reportCmd(a),
+		schemaCmd(a),
+		manCmd(a),
 		versionCmd(a),
 	)
 	return c

@@ -28,7 +28,7 @@ type Inspection struct {
 	Roles        []*RoleReport    `json:"roles"`
 	List         []TensorReport   `json:"list"`
 	Verified     []string         `json:"verified,omitempty"`
-	Remarks      []string         `json:"remarks,omitempty"`             // what verifying found that does no harm
+	Remarks      []string         `json:"findings,omitempty"`            // what verifying found that does no harm
 	Uncounted    []string         `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
 	Unknown      []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
 }

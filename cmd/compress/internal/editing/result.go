@@ -19,7 +19,7 @@ type Result struct {
 	HParams        edit.HParams          `json:"hparams"`
 	Statistics     *Statistics           `json:"statistics,omitempty"`
 	Damped         []edit.Damping        `json:"damped,omitempty"` // covariances that were not positive definite
-	Remarks        []edit.Remark         `json:"remarks,omitempty"`
+	Remarks        []edit.Remark         `json:"record_remarks,omitempty"`
 	Skipped        []edit.Remark         `json:"skipped,omitempty"` // faulty records, by their place in the file
 	Failed         []Failure             `json:"failed,omitempty"`
 	SecondsPerEdit float64               `json:"seconds_per_edit"`

@@ -38,7 +38,7 @@ func Conflict(j *shell.Job, path string, o ConflictOptions) (any, error) {
 	}
 	r, err := merge.Read(path)
 	if err != nil {
-		return nil, excerpted(j, err)
+		return nil, j.Excerpted(err)
 	}
 	bar := j.ByteBars()
 	result, err := merge.Conflict(j.Ctx, r, merge.ConflictOptions{
@@ -47,7 +47,7 @@ func Conflict(j *shell.Job, path string, o ConflictOptions) (any, error) {
 	})
 	bar.End()
 	if err != nil {
-		return nil, excerpted(j, err)
+		return nil, j.Excerpted(err)
 	}
 	for _, w := range result.Warnings {
 		j.Note("warning: %s", w)
@@ -61,14 +61,6 @@ func Conflict(j *shell.Job, path string, o ConflictOptions) (any, error) {
 		return nil, err
 	}
 	return result, shell.WriteFile(o.HTML, page.Bytes())
-}
-
-// excerpted shows the lines that a fault of the recipe is about before it is reported.
-func excerpted(j *shell.Job, err error) error {
-	if text := merge.Excerpts(err); text != "" && !j.Quiet {
-		j.Note("%s", strings.TrimRight(text, "\n"))
-	}
-	return err
 }
 
 // measures is a row per group, the baseline last.

@@ -100,7 +100,7 @@ func (s *search) take() (*os.File, error) {
 func (s *search) run() (any, error) {
 	opts, err := s.plan()
 	if err != nil {
-		return nil, s.excerpted(err)
+		return nil, s.Excerpted(err)
 	}
 	if err := s.assemble(); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *search) run() (any, error) {
 	opts.Rate = s.rate
 	result, err := merge.Search(s.Ctx, s.path, s.text, s.out, opts)
 	if err != nil {
-		return nil, s.excerpted(err)
+		return nil, s.Excerpted(err)
 	}
 	if err := s.crew.Withdraw(s.Ctx); err != nil {
 		return nil, err
@@ -117,14 +117,6 @@ func (s *search) run() (any, error) {
 		s.Table(found(result, s.out))
 	}
 	return result, nil
-}
-
-// excerpted shows the lines that a fault of the recipe is about before it is reported.
-func (s *search) excerpted(err error) error {
-	if text := merge.Excerpts(err); text != "" && !s.Quiet {
-		s.Note("%s", strings.TrimRight(text, "\n"))
-	}
-	return err
 }
 
 // plan finds out what candidates are, and what they are measured by.

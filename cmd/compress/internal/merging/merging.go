@@ -40,13 +40,13 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	if m, ok, err := merge.ReadMixture(path); err != nil || ok {
 		if err != nil {
-			return nil, excerpted(j, err)
+			return nil, j.Excerpted(err)
 		}
 		return mix(j, m, o, opts)
 	}
 	r, err := merge.Read(path)
 	if err != nil {
-		return nil, excerpted(j, err)
+		return nil, j.Excerpted(err)
 	}
 	if o.Layout != "split" || o.AllowSame {
 		return nil, shell.Usagef("--layout and --allow-same are for mixtures of experts, which %s is not", path)
@@ -62,7 +62,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	result, err := merge.Models(j.Ctx, r, o.Out, opts)
 	bar.End()
 	if err != nil {
-		return nil, excerpted(j, err)
+		return nil, j.Excerpted(err)
 	}
 	show(j, result, o.Out)
 	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
@@ -104,19 +104,11 @@ func (o Options) library(j *shell.Job) (merge.Options, error) {
 	return opts, shell.Usage(opts.Validate())
 }
 
-// excerpted shows the lines that a fault of the recipe is about before it is reported.
-func excerpted(j *shell.Job, err error) error {
-	if text := merge.Excerpts(err); text != "" && !j.Quiet {
-		j.Note("%s", strings.TrimRight(text, "\n"))
-	}
-	return err
-}
-
 // dryRun shows what a merge would do.
 func dryRun(j *shell.Job, r merge.Recipe, o merge.Options) (any, error) {
 	s, err := merge.Check(r, o)
 	if err != nil {
-		return nil, excerpted(j, err)
+		return nil, j.Excerpted(err)
 	}
 	for _, one := range append(s.Before[:len(s.Before):len(s.Before)], s) {
 		showPlan(j, one)

@@ -27,7 +27,7 @@ func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, e
 	if o.DryRun {
 		result, err := merge.CheckMixture(m, opts)
 		if err != nil {
-			return nil, excerpted(j, err)
+			return nil, j.Excerpted(err)
 		}
 		showMixture(j, result, "nothing was written")
 		return result, nil
@@ -44,7 +44,7 @@ func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, e
 	result, err := merge.Mix(j.Ctx, m, o.Out, opts)
 	bar.End()
 	if err != nil {
-		return nil, excerpted(j, err)
+		return nil, j.Excerpted(err)
 	}
 	showMixture(j, result, "in "+o.Out)
 	return MixtureResult{result, o.Out, result.Seconds}, nil

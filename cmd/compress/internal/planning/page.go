@@ -40,7 +40,7 @@ func page(r *editeval.Report) *report.Page {
 	if len(r.Models) > 1 {
 		p.Sections = append(p.Sections, beside(r))
 	}
-	p.Sections = append(p.Sections, cost(r), made(r))
+	p.Sections = append(p.Sections, made(r))
 	return p
 }
 
@@ -358,16 +358,9 @@ func beside(r *editeval.Report) report.Section {
 	return s
 }
 
-// costTitle heads the only section whose figures differ from run to run.
-const costTitle = "What an edit costs"
-
-// cost shows times.
-func cost(r *editeval.Report) report.Section {
-	s := report.Section{Title: costTitle, Text: []string{
-		"Times of the run that made these results; they are the only figures here that another run would not repeat. " +
-			"Processor time is missing where several sequences ran at once in one process.",
-	}}
-	t := &report.Table{Columns: report.Columns("model", "editor", "seed", "edits", "s/edit|%.3g", "processor s/edit|%.3g", "s to measure|%.3g", "interruptions")}
+// cost shows the times of a run. They stand on no page: another run would not repeat them.
+func cost(r *editeval.Report) *report.Table {
+	t := &report.Table{Note: "what an edit costs; processor time is missing where several sequences ran at once in one process", Columns: report.Columns("model", "editor", "seed", "edits", "s/edit|%.3g", "processor s/edit|%.3g", "s to measure|%.3g", "interruptions")}
 	for _, u := range r.Timings {
 		edits, wall, cpu, measured, whole := 0, 0.0, 0.0, 0.0, true
 		for _, c := range u.Timings {
@@ -385,13 +378,12 @@ func cost(r *editeval.Report) report.Section {
 		}
 		t.Add(u.Model, u.EditorName, int(u.Seed), edits, wall/float64(edits), per, measured, u.Restarts)
 	}
-	s.Tables = append(s.Tables, t)
-	return s
+	return t
 }
 
 // made says what the results depend on.
 func made(r *editeval.Report) report.Section {
-	s := report.Section{Title: "How this was made"}
+	s := report.Section{Title: "How this was made", Text: []string{"How long it took stands in " + editeval.TimingsFile + ", the only file here that another run would not repeat."}}
 	models := &report.Table{Title: "Models", Columns: report.Columns("model", "parameters", "device", "identity", "text of the covariance")}
 	for i := range r.Models {
 		m := &r.Models[i]

@@ -17,9 +17,9 @@ type Rehearsal struct {
 	Plan      editeval.Plan        `json:"plan"`
 	Records   int                  `json:"records"`
 	Counts    []int                `json:"counts"`
-	Remarks   []string             `json:"remarks,omitempty"`
-	Estimates []*editeval.Estimate `json:"estimates"` // by model
-	Seconds   float64              `json:"seconds"`   // about, one sequence after another
+	Remarks   []string             `json:"record_remarks,omitempty"`
+	Estimates []*editeval.Estimate `json:"estimates"`         // by model
+	Seconds   float64              `json:"estimated_seconds"` // about, one sequence after another
 }
 
 // rehearse reads everything that a plan names, opens its models, and estimates what it will take.

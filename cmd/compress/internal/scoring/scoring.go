@@ -389,7 +389,7 @@ var ErrCheck = errors.New("tasks with faults")
 func Check(j *shell.Job, entries, data []string, o Options) (any, error) {
 	suite, err := task.Load(entries, data...)
 	if err != nil {
-		return nil, err
+		return nil, eachFault(entries, data, err)
 	}
 	list, err := suite.Check(o.Task)
 	if err != nil {
@@ -406,6 +406,29 @@ func Check(j *shell.Job, entries, data []string, o Options) (any, error) {
 		return nil, fmt.Errorf("%w: %d of %d: %s", ErrCheck, len(bad), len(list), strings.Join(bad, "; "))
 	}
 	return list, nil
+}
+
+// eachFault looks for what else is wrong where tasks cannot be loaded: the files of the entries are loaded one by one, and the error
+// tells of all that cannot. first is what a file has, or all of them together.
+func eachFault(entries, data []string, first error) error {
+	var bad []string
+	for _, entry := range entries {
+		files := []string{entry}
+		if st, err := os.Stat(entry); err == nil && st.IsDir() {
+			if files, err = filepath.Glob(filepath.Join(entry, "*.yaml")); err != nil {
+				return errors.Join(first, err)
+			}
+		}
+		for _, file := range files {
+			if _, err := task.Load([]string{file}, data...); err != nil {
+				bad = append(bad, err.Error())
+			}
+		}
+	}
+	if len(bad) < 2 {
+		return first
+	}
+	return fmt.Errorf("%w: %d: %s", ErrCheck, len(bad), strings.Join(bad, "; "))
 }
 
 // Compare tests the differences between two runs.

@@ -37,12 +37,16 @@ type App struct {
 	args           []string
 	working        bool // the command line was understood and the work has begun
 	resumes        bool // the verb can continue an interrupted output
+	results        []any
 }
 
 // New makes the run of a command line, without the program's name.
 func New(args []string, stdout, stderr io.Writer) *App {
 	return &App{args: args, stdout: stdout, stderr: stderr}
 }
+
+// Results are what the verbs of the run returned: one, or none after a failure.
+func (a *App) Results() []any { return a.results }
 
 // Execute runs the command line on a command with its verbs, says in one line what is wrong, and returns the exit code:
 // 0 done, 1 the work failed, 2 wrong use, 130 ctx was cancelled.

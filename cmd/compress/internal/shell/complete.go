@@ -43,8 +43,11 @@ func complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
 // completePaths says for the flags without words of their own, and for arguments, whether they name folders, files or neither:
 // the description of a flag that names one begins with what it names.
 func completePaths(cmd *cobra.Command) {
-	if len(cmd.ValidArgs) == 0 && cmd.ValidArgsFunction == nil && cmd.RunE != nil && strings.ToLower(argumentsOf(cmd)) == argumentsOf(cmd) {
+	if len(cmd.ValidArgs) == 0 && cmd.ValidArgsFunction == nil && cmd.RunE != nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
+		if arguments := argumentsOf(cmd); strings.ToLower(arguments) != arguments {
+			cmd.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+		}
 	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" || f.Name == "help" {

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
@@ -56,7 +57,7 @@ var misuse = []error{
 	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
 	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions, gp.ErrGrammar,
 	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract, lora.ErrOtherBase,
-	edit.ErrMethod, edit.ErrOptions,
+	edit.ErrMethod, edit.ErrOptions, task.ErrUnknownTask,
 	merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe, merge.ErrJournal,
 }
 

@@ -1,24 +1,27 @@
 package shell
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress"
-	"github.com/modelcompress/compress/cmd/compress/internal/memory"
 	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/merge"
 )
 
 // Job is one run of a verb: the flags that all verbs have, and what the run says about itself. It is used by one goroutine.
@@ -32,7 +35,7 @@ type Job struct {
 	app     *App
 	start   time.Time
 	dev     kernels.Device
-	command string // full name of the verb
+	verb    *cobra.Command
 	device  string
 	threads int
 	report  string
@@ -41,7 +44,7 @@ type Job struct {
 
 // run does the work of a verb and what comes before and after it.
 func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string) (any, error)) error {
-	j.command = c.CommandPath()
+	j.verb = c
 	j.Ctx, j.start = c.Context(), time.Now()
 	j.Inputs = inputs(c, args)
 	if err := errors.Join(checkEmpty(c, args), j.checkReport(c)); err != nil {
@@ -88,6 +91,7 @@ func (j *Job) Reports() bool { return j.JSON || j.report != "" }
 
 // finish writes the machine-readable forms of a result.
 func (j *Job) finish(result any) error {
+	j.app.results = append(j.app.results, result)
 	if !j.Reports() {
 		return nil
 	}
@@ -117,23 +121,9 @@ type Raw interface {
 	Raw() // does nothing
 }
 
-// Record is a result as one flat JSON object, with the facts about the run (command, args, version, seed, started, seconds,
-// peak_memory_bytes, device, fallbacks, remarks) added where the result has no such key: what --report writes, and what belongs into
-// a report.json beside an output.
+// Record is a result as one flat JSON object behind the [Head] of the run: what --report writes, and what belongs into a
+// report.json beside an output. A result that is no object stands under "result". What the head says, a result does not say again.
 func (j *Job) Record(result any) ([]byte, error) {
-	all := map[string]any{
-		"command": j.command, "args": j.app.args, "version": compress.Version(), "seed": j.Seed,
-		"started": j.start.UTC().Format(time.RFC3339), "seconds": time.Since(j.start).Seconds(), "peak_memory_bytes": memory.Peak(),
-	}
-	if j.dev != nil {
-		all["device"] = j.dev.Info()
-		if f := device.Fallbacks(j.dev); len(f) > 0 {
-			all["fallbacks"] = f
-		}
-	}
-	if len(j.remarks) > 0 {
-		all["remarks"] = j.remarks
-	}
 	data, err := json.Marshal(result)
 	if err != nil {
 		return nil, err
@@ -142,11 +132,26 @@ func (j *Job) Record(result any) ([]byte, error) {
 	if err := json.Unmarshal(data, &own); err != nil {
 		own = map[string]json.RawMessage{"result": data}
 	}
-	for k, v := range own {
-		all[k] = v
+	head, err := json.Marshal(j.head())
+	if err != nil {
+		return nil, err
 	}
-	out, err := json.MarshalIndent(all, "", "  ")
-	return append(out, '\n'), err
+	var said map[string]json.RawMessage
+	if err := json.Unmarshal(head, &said); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(own, func(key string, _ json.RawMessage) bool { return said[key] != nil })
+	rest, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	if len(own) > 0 {
+		head = append(append(head[:len(head)-1], ','), rest[1:]...)
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, head, "", "  ")
+	out.WriteByte('\n')
+	return out.Bytes(), err
 }
 
 // WriteFile writes a file so that it is there completely or not at all. Pipes and devices are written directly.
@@ -162,6 +167,20 @@ func (j *Job) Note(format string, args ...any) {
 	if !j.Quiet {
 		fmt.Fprintf(j.app.stderr, format+"\n", args...)
 	}
+}
+
+// Aside writes to stderr what only helps a person who looks on, such as the lines of a file that an error is about: nothing where
+// stderr is no terminal, so that an error stays one line there.
+func (j *Job) Aside(text string) {
+	if f, ok := j.app.stderr.(*os.File); ok && term.IsTerminal(f.Fd()) {
+		j.Note("%s", strings.TrimRight(text, "\n"))
+	}
+}
+
+// Excerpted shows a person the lines of a recipe that an error is about, and returns the error.
+func (j *Job) Excerpted(err error) error {
+	j.Aside(merge.Excerpts(err))
+	return err
 }
 
 // Remark is a Note that also stands in the report, under "remarks": what a reader of the result must know.

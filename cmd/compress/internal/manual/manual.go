@@ -1,0 +1,160 @@
+// Package manual writes the manual pages of the program, one for each verb, in roff.
+package manual
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+)
+
+// Report says which pages were written.
+type Report struct {
+	Out   string   `json:"out"`
+	Pages []string `json:"pages"`
+}
+
+// Write writes the pages of a command and of all its verbs to a folder, which is made if it is not there.
+func Write(j *shell.Job, root *cobra.Command, out string) (*Report, error) {
+	if st, err := os.Stat(out); err == nil && !st.IsDir() {
+		return nil, shell.Usagef("--out %s: a file (HINT: name a folder)", out)
+	}
+	if err := os.MkdirAll(out, 0o777); err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	r := &Report{Out: out}
+	err := r.write(root)
+	if err == nil {
+		j.Printf("%d pages in %s; man -l %s shows one\n", len(r.Pages), out, filepath.Join(out, r.Pages[0]))
+	}
+	return r, err
+}
+
+func (r *Report) write(c *cobra.Command) error {
+	if c.Hidden || c.Name() == "help" {
+		return nil
+	}
+	name := pageName(c) + ".1"
+	if err := shell.WriteFile(filepath.Join(r.Out, name), Page(c)); err != nil {
+		return err
+	}
+	r.Pages = append(r.Pages, name)
+	for _, sub := range c.Commands() {
+		if err := r.write(sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// Page is the manual page of a command.
+func Page(c *cobra.Command) []byte {
+	p, root := &page{}, c.Root()
+	p.line(`.TH "%s" 1 "" "%s %s" "Manual of %s"`, escaped(strings.ToUpper(pageName(c))), root.Name(), escaped(root.Version), root.Name())
+	p.section("NAME")
+	p.line(`%s \- %s`, escaped(pageName(c)), escaped(c.Short))
+	p.section("SYNOPSIS")
+	p.line(`\fB%s\fR`, escaped(c.UseLine()))
+	p.section("DESCRIPTION")
+	for line := range strings.Lines(c.Long) {
+		p.line(".PP\n%s", escaped(strings.TrimSpace(line)))
+	}
+	p.verbs(c)
+	p.flags(c)
+	if c.Example != "" {
+		p.section("EXAMPLES")
+		p.line(".nf\n%s\n.fi", escaped(c.Example))
+	}
+	p.section("EXIT STATUS")
+	for _, code := range [][2]string{{"0", "done"}, {"1", "the work failed"}, {"2", "wrong use"}, {"130", "interrupted; what can be resumed is kept"}} {
+		p.item(code[0], code[1])
+	}
+	p.others(c)
+	return p.Bytes()
+}
+
+// page is a page in the making.
+type page struct{ bytes.Buffer }
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+func (p *page) section(title string) { p.line(".SH %s", title) }
+
+// item is a term and what it means.
+func (p *page) item(term, text string) { p.line(".TP\n\\fB%s\\fR\n%s", escaped(term), escaped(text)) }
+
+// verbs lists the verbs below a command.
+func (p *page) verbs(c *cobra.Command) {
+	first := true
+	for _, sub := range c.Commands() {
+		if sub.Hidden || sub.Name() == "help" {
+			continue
+		}
+		if first {
+			p.section("COMMANDS")
+			first = false
+		}
+		p.item(sub.Name(), sub.Short)
+	}
+}
+
+// flags lists the flags of a command with their defaults.
+func (p *page) flags(c *cobra.Command) {
+	if !c.Flags().HasFlags() {
+		return
+	}
+	p.section("OPTIONS")
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		term, text := "--"+f.Name, f.Usage
+		if f.Shorthand != "" {
+			term = "-" + f.Shorthand + ", " + term
+		}
+		if kind := f.Value.Type(); kind != "bool" {
+			term += " " + strings.ToUpper(kind)
+		}
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "[]" {
+			text += " (default " + f.DefValue + ")"
+		}
+		p.item(term, text)
+	})
+}
+
+// others names the pages of the commands above, below and beside.
+func (p *page) others(c *cobra.Command) {
+	var list []string
+	if c.HasParent() {
+		list = append(list, pageName(c.Parent()))
+	}
+	for _, sub := range c.Commands() {
+		if !sub.Hidden && sub.Name() != "help" {
+			list = append(list, pageName(sub))
+		}
+	}
+	for i, name := range list {
+		list[i] = `\fB` + escaped(name) + `\fR(1)`
+	}
+	if len(list) > 0 {
+		p.section("SEE ALSO")
+		p.line("%s", strings.Join(list, ", "))
+	}
+}
+
+// escaped keeps text from being taken for requests.
+func escaped(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`, "`", `\(ga`, "'", `\(aq`).Replace(text)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// misuse is a command line that cannot do its work: the exit code, and what the message must say.
+type misuse struct {
+	line string
+	code int
+	says string
+}
+
+// misuses run in a folder with: nano (the shipped models), file (text), bad.yaml, bad.json, empty (a folder), full (a folder with
+// a file in it), shut (a folder that nobody may write to), damaged (a checkpoint that is cut off).
+var misuses = []misuse{
+	{"nosuch", 2, "nosuch"},
+	{"prun", 2, "did you mean prune"},
+	{"version extra", 2, "1 arguments"},
+	{"version --nosuch", 2, "--nosuch"},
+	{"version --threads -1", 2, "--threads -1"},
+	{"version --threads x", 2, "whole number"},
+	{"version --seed -1", 2, "--seed"},
+	{"version --device tpu", 2, "tpu"},
+	{"version --device cuda:99", 1, "cuda:99"},
+	{"version --report nowhere/r.json", 2, "nowhere"},
+	{"version --report file", 2, "file"},
+	{"version --report empty", 2, "empty"},
+	{"version --report shut/r.json", 1, "shut"},
+	{"version --report -", 2, "--json"},
+	{"version --report ~", 2, "--report is empty"},
+	{"inspect nowhere", 1, "nowhere"},
+	{"inspect empty", 1, "empty"},
+	{"inspect file", 1, "file"},
+	{"inspect damaged", 1, "model.safetensors"},
+	{"inspect nano/base --verify --headers", 2, "--verify and --headers"},
+	{"inspect diff nano/base", 2, "1 arguments"},
+	{"inspect diff nano/base nowhere", 1, "nowhere"},
+	{"tokenize nano/base", 2, "--text or --file"},
+	{"tokenize nano/base --text a --file file", 2, "exclude each other"},
+	{"tokenize nano/base --file nowhere", 1, "nowhere"},
+	{"tokenize nano/base --file empty", 1, "empty"},
+	{"tokenize nowhere --text a", 1, "nowhere"},
+	{"generate nano/base", 2, "--prompt is not given"},
+	{"generate nano/base --prompt a --max-tokens -1", 2, "--max-tokens -1"},
+	{"generate nano/base --prompt a --temperature NaN", 2, "--temperature NaN"},
+	{"generate nano/base --prompt a --top-p 2", 2, "--top-p 2"},
+	{"generate nano/base --prompt a --adapter nowhere", 1, "nowhere"},
+	{"ppl nano/base --data nowhere", 1, "nowhere"},
+	{"ppl nano/base --data empty", 2, "empty"},
+	{"ppl nano/base --data nano/text/test.txt --seqlen -5", 2, "-5"},
+	{"ppl nano/base --data nano/text/test.txt --convention other", 2, "other"},
+	{"ppl file --data nano/text/test.txt", 1, "file"},
+	{"forward nano/base --ids nowhere --out o", 1, "nowhere"},
+	{"forward nano/base --ids file --out o", 1, "file"},
+	{"forward nano/base --ids file", 2, "--out is not given"},
+	{"convert nano/base --out full", 2, "full"},
+	{"convert nano/base --out nano/base/sub", 2, "nano/base"},
+	{"convert nano/base --out nano/base --overwrite", 2, "nano/base"},
+	{"convert nano/base --out shut/o", 1, "shut"},
+	{"convert nano/base --out o --dtype f8", 2, "f8"},
+	{"convert nano/base --out o --max-shard-size -2GB", 2, "-2GB"},
+	{"convert nano/base --out o --max-shard-size NaNGB", 2, "NaNGB"},
+	{"convert damaged --out o", 1, "model.safetensors"},
+	{"prune nano/base --method magnitude --out full", 2, "full"},
+	{"prune nano/base --out o", 2, "--calib"},
+	{"prune nano/base --out o --method nosuch", 2, "nosuch"},
+	{"prune nano/base --out o --method magnitude --sparsity NaN", 2, "--sparsity NaN"},
+	{"prune nano/base --out o --method magnitude --sparsity 1.5", 2, "1.5"},
+	{"prune nano/base --out o --method magnitude --pattern 4:2", 2, "4:2"},
+	{"prune nano/base --out o --method tree:nowhere", 1, "nowhere"},
+	{"prune nano/base --out o --method magnitude --overrides bad.yaml", 2, "bad.yaml"},
+	{"prune nano/base --out o --calib nowhere", 1, "nowhere"},
+	{"prune compare nano/base --out o --ppl nowhere --methods magnitude", 1, "nowhere"},
+	{"prune compare nano/base --out o --ppl file --methods nosuch", 2, "nosuch"},
+	{"search nano/base --calib nano/text/calib.txt --heldout nowhere --seqlen 32 --out o", 1, "nowhere"},
+	{"search nano/base --calib file --heldout file --out full", 2, "full"},
+	{"search nano/base --calib file --heldout file --out o --workers -5", 2, "--workers -5"},
+	{"search nano/base --calib file --heldout file --out o --keep NaN", 2, "--keep NaN"},
+	{"worker", 2, "--cluster is not given"},
+	{"worker --cluster http://x", 1, "http://x"},
+	{"merge nowhere --out o", 1, "nowhere"},
+	{"merge bad.yaml --out o", 2, "bad.yaml"},
+	{"merge empty --out o", 1, "empty"},
+	{"merge linear.yaml", 2, "--out"},
+	{"merge linear.yaml --out full", 2, "full"},
+	{"merge linear.yaml --out o --memory -1GiB", 2, "-1GiB"},
+	{"merge linear.yaml --out o --missing nosuch", 2, "nosuch"},
+	{"merge search linear.yaml --out o", 2, "--data"},
+	{"merge search linear.yaml --out o --data nano/text/valid.txt", 2, "linear.yaml"},
+	{"merge statistics nano/base --kind nosuch --data file --out o", 2, "nosuch"},
+	{"conflict bad.yaml", 2, "bad.yaml"},
+	{"conflict linear.yaml --density NaN", 2, "density NaN"},
+	{"experts", 2, "export, route or verify"},
+	{"experts verify empty", 2, "empty"},
+	{"experts export nano/base --task a --out o", 2, "nano/base"},
+	{"lora", 2, "compress lora --help"},
+	{"lora train nano/base --out o", 2, "--data"},
+	{"lora train nano/base --data nowhere --out o", 1, "nowhere"},
+	{"lora train nano/base --data nano/text/calib.txt --out o --kind nosuch", 2, "nosuch"},
+	{"lora train nano/base --data nano/text/calib.txt --out o --lr NaN", 2, "NaN"},
+	{"lora train nano/base --data nano/text/calib.txt --out o --memory -3", 2, "--memory"},
+	{"lora train nano/base --config bad.yaml", 2, "bad.yaml"},
+	{"lora inspect empty", 1, "empty"},
+	{"lora fold nano/base --adapter nowhere --out o", 1, "nowhere"},
+	{"lora combine nowhere --out o", 1, "nowhere"},
+	{"lora extract nano/base nowhere --rank 2 --out o", 1, "nowhere"},
+	{"lora extract nano/base nano/sums --rank -2 --out o", 2, "-2"},
+	{"edit nano/base --edits nowhere --out o", 1, "nowhere"},
+	{"edit nano/base --edits bad.json --out o", 1, "bad.json"},
+	{"edit nano/base --edits nano/edits.json --method nosuch --out o", 2, "nosuch"},
+	{"edit undo empty --to 0", 1, "empty"},
+	{"edit verify empty", 1, "empty"},
+	{"eval nano/base --tasks nosuch --out o", 2, "nosuch"},
+	{"eval nano/base --tasks bad.yaml --out o", 1, "bad.yaml"},
+	{"eval nano/base --tasks nano/tasks/base.yaml --limit -1 --out o", 2, "-1"},
+	{"eval nano/base --tasks nano/tasks/base.yaml --out full", 2, "full"},
+	{"eval compare nowhere empty", 1, "nowhere"},
+	{"eval batch bad.yaml --out o", 2, "bad.yaml"},
+	{"eval tasks", 2, "list, show or check"},
+	{"eval tasks show nosuch", 2, "nosuch"},
+	{"editeval nowhere --out o", 1, "nowhere"},
+	{"editeval bad.yaml --out o", 2, "bad.yaml"},
+	{"run nowhere --out o", 1, "nowhere"},
+	{"run bad.yaml --out o", 2, "bad.yaml"},
+	{"report nowhere --out o.html", 1, "nowhere"},
+	{"report bad.json --out o.html", 1, "bad.json"},
+	{"bench nosuch", 2, "nosuch"},
+	{"demo --out full", 2, "full"},
+	{"schema nosuch", 2, "nosuch"},
+	{"man --out file", 2, "file"},
+}
+
+// TestMisuse: what cannot work ends with the right code and exactly one line on stderr that names what is wrong, says nothing on
+// stdout, and leaves nothing behind.
+func TestMisuse(t *testing.T) {
+	nano, err := filepath.Abs("../../testdata/nano")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	prepareMisuse(t, nano)
+	before := names(t)
+	for _, c := range misuses {
+		words := strings.Fields(c.line)
+		for i := range words {
+			if words[i] == "~" {
+				words[i] = ""
+			}
+		}
+		if os.Geteuid() == 0 && strings.Contains(c.line, "shut") {
+			continue // who may do everything is not kept out
+		}
+		var stdout, stderr bytes.Buffer
+		code := run(words, &stdout, &stderr)
+		text := stderr.String()
+		if code != c.code || strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "compress") || !strings.Contains(text, c.says) || stdout.Len() > 0 {
+			t.Errorf("%s: exit code %d, want %d and %q; stdout %q\n\t%s", c.line, code, c.code, c.says, stdout.String(), text)
+		}
+		if after := names(t); !slices.Equal(before, after) {
+			t.Errorf("%s: leaves %q", c.line, after)
+			before = after
+		}
+	}
+}
+
+// prepareMisuse makes the files that the command lines name.
+func prepareMisuse(t *testing.T, nano string) {
+	for _, dir := range []string{"empty", "full", "shut", "damaged"} {
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	model, err := os.ReadFile(filepath.Join(nano, "base/model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(nano, "base/config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"file": "some text\n", "bad.yaml": "a: [b\nc: }\n", "bad.json": "{\"a\": ", "full/precious.txt": "kept\n", "linear.yaml": reportInputs["linear.yaml"],
+		"damaged/model.safetensors": string(model[:len(model)/2]), "damaged/config.json": string(config),
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(nano, "nano"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod("shut", 0o555); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// names lists the files below the working directory, hidden ones too.
+func names(t *testing.T) (list []string) {
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		list = append(list, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

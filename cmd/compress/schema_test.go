@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/graph"
+	"github.com/modelcompress/compress/cmd/compress/internal/schema"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the schemas of reports anew")
+
+const schemaFolder = "internal/schema/files"
+
+// reportRuns are command lines that show every form of report, in an order in which they can follow each other. They run in a
+// folder where nano is the folder of the shipped models.
+var reportRuns = []string{
+	"version",
+	"inspect nano/base --verify --tensors",
+	"inspect --device cpu",
+	"inspect diff nano/base nano/sums",
+	"tokenize nano/base --text words",
+	"generate nano/base --prompt Question --max-tokens 2",
+	"ppl nano/base --data nano/text/test.txt --seqlen 64 --limit 2",
+	"forward nano/base --ids ids.safetensors --out logits.safetensors",
+	"convert nano/base --dtype f32 --out wide",
+	"prune nano/base --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl nano/text/test.txt --out pruned",
+	"prune nano/base --method magnitude --pattern 2:4 --save bitmask --out packed",
+	"prune compare nano/base --methods magnitude,wanda --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl nano/text/valid.txt --out compared",
+	"search nano/base --calib nano/text/calib.txt --heldout nano/text/valid.txt --samples 2 --seqlen 32 --windows 2 --few 1 --select-windows 2 --test-windows 2 --population 4 --generations 1 --sparsity 0.6 --out found",
+	"merge linear.yaml --out merged",
+	"merge linear.yaml --dry-run",
+	"merge moe.yaml --out mixed",
+	"merge moe.yaml --dry-run",
+	"merge mediate.yaml --out mediated",
+	"merge mediate.yaml --dry-run",
+	"merge search open.yaml --data nano/text/valid.txt --generations 1 --population 4 --seqlen 64 --limit 2 --out numbers",
+	"merge statistics nano/base --kind gram --data nano/text/calib.txt --samples 2 --seqlen 32 --out gram.safetensors",
+	"conflict linear.yaml",
+	"experts verify mediated",
+	"experts route mediated --prompt Question",
+	"experts export mediated --task sums --out sums",
+	"lora train nano/base --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --eval nano/text/valid.txt --out mos",
+	"lora train nano/base --data nano/text/calib.txt --kind lora --rank 2 --steps 2 --batch 1 --seqlen 32 --out first",
+	"lora train nano/base --data nano/text/calib.txt --kind full --steps 1 --batch 1 --seqlen 32 --out tuned",
+	"lora inspect mos --model nano/base",
+	"lora inspect mos first",
+	"lora export mos --out exported",
+	"lora fold nano/base --adapter first --out folded",
+	"lora combine first --out both",
+	"lora extract nano/base folded --rank 2 --out difference",
+	"edit nano/base --edits nano/edits.json --count 1 --method ft --texts 1 --out edited",
+	"edit verify edited --base nano/base",
+	"edit trace nano/base --prompt Question:~14~+~6~= --subject 14 --samples 1",
+	"edit undo edited --to 0",
+	"eval nano/base --tasks nano/tasks/base.yaml --limit 4 --bootstrap-iters 10 --out dense-run",
+	"eval pruned --tasks nano/tasks/base.yaml --limit 4 --bootstrap-iters 10 --out pruned-run",
+	"eval compare dense-run pruned-run --bootstrap-iters 100",
+	"eval batch batch.yaml --out batch",
+	"eval tasks list",
+	"eval tasks show nano/tasks/base.yaml",
+	"eval tasks check nano/tasks/base.yaml",
+	"editeval plan.yaml --dry-run",
+	"editeval plan.yaml --out study",
+	"report pruned-run/results.json --out page.html",
+	"run jobs.yaml --dry-run",
+}
+
+// alsoReported are forms of reports that no command line here shows: run starts the program itself.
+var alsoReported = map[string][]reflect.Type{"run": {reflect.TypeFor[*graph.Report]()}}
+
+// without lists the verbs whose reports have no schema, and why.
+var without = map[string]string{
+	"eval tasks": "only has verbs", "experts": "only has verbs", "lora": "only has verbs", "worker": "ends by an interrupt", "man": "writes files alone", "schema": "prints schemas",
+	"demo": "the report is that of its page", "bench": "takes minutes", "bench compare": "compares two of bench",
+}
+
+// reportInputs are the files that the command lines read.
+var reportInputs = map[string]string{
+	"linear.yaml":  "merge_method: task_arithmetic\nbase_model: nano/base\nmodels:\n- {model: nano/sums, parameters: {weight: 0.5}}\n- {model: nano/news, parameters: {weight: 0.5}}\n",
+	"open.yaml":    "merge_method: task_arithmetic\nbase_model: nano/base\nmodels:\n- {model: nano/sums, parameters: {weight: {search: [0, 1]}}}\n",
+	"moe.yaml":     "base_model: nano/base\ngate_mode: random\nexperts_per_token: 1\nexperts:\n- {source_model: nano/sums}\n- {source_model: nano/tales}\n",
+	"mediate.yaml": "merge_method: mediate\nbase_model: nano/base\nmodels:\n- {model: nano/news, name: news}\n- {model: nano/sums, name: sums}\nparameters:\n  select: {top_k: 1}\n  router: {prompts: {news: nano/tasks/prompts/news.jsonl, sums: nano/tasks/prompts/sums.jsonl}}\n",
+	"batch.yaml":   "models: [nano/base, nano/tales]\ntasks: [nano/tasks/base.yaml]\nlimit: 2\nbootstrap_iters: -1\n",
+	"plan.yaml":    "models: [nano/base]\neditors: [{method: ft, hparams: {steps: 2}}]\nedits: nano/edits.json\ncounts: [1]\nneighborhood: 1\ntasks:\n- {task: nano/tasks/base.yaml, limit: 4}\n",
+	"jobs.yaml":    "version: 1\njobs:\n  small: {verb: prune, args: [nano/base], flags: {method: magnitude}}\n",
+}
+
+// TestSchemas: what every verb reports is what its committed schema says, and the schemas are those of the program's types.
+// go test ./cmd/compress -run TestSchemas -rewrite writes them anew.
+func TestSchemas(t *testing.T) {
+	home, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nano, _ := filepath.Abs("../../testdata/nano")
+	t.Chdir(t.TempDir())
+	if err := os.Symlink(nano, "nano"); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range reportInputs {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeIDs(t, "ids.safetensors")
+	types, outputs := map[string][]reflect.Type{}, map[string][][]byte{}
+	for _, line := range reportRuns {
+		words := strings.Fields(line)
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "~", " ")
+		}
+		verb, result, texts := reported(t, words)
+		if !slices.Contains(types[verb], result) {
+			types[verb] = append(types[verb], result)
+		}
+		outputs[verb] = append(outputs[verb], texts...)
+	}
+	everyVerb(func(c *cobra.Command) {
+		verb := strings.TrimPrefix(c.CommandPath(), "compress ")
+		if types[verb] == nil {
+			if without[verb] == "" {
+				t.Errorf("no command line shows a report of %s", verb)
+			}
+			return
+		}
+		text := reportSchema(verb, "What compress "+verb+" prints with --json and writes with --report.", append(types[verb], alsoReported[verb]...))
+		file := filepath.Join(home, schemaFolder, schema.File(verb))
+		if *rewrite {
+			if err := os.WriteFile(file, text, 0o666); err != nil {
+				t.Error(err)
+			}
+		}
+		committed, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(committed, text) {
+			t.Errorf("%s is not the schema of the program's types (%v): go test ./cmd/compress -run TestSchemas -rewrite", file, err)
+			return
+		}
+		s := decoded(t, committed).(object)
+		defs, _ := s["$defs"].(object)
+		for _, out := range outputs[verb] {
+			if err := (checker{defs}).check(s, decoded(t, out), verb); err != nil {
+				t.Errorf("%s: %v", verb, err)
+			}
+		}
+	})
+}
+
+// reported runs a command line, and returns its verb, the type of its result, and what --json and --report gave.
+func reported(t *testing.T, words []string) (verb string, result reflect.Type, texts [][]byte) {
+	var stdout, stderr bytes.Buffer
+	a := shell.New(append(words, "--json", "--quiet", "--report", "r.json"), &stdout, &stderr)
+	top := root(a)
+	c, _, err := top.Find(words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := a.Execute(context.Background(), top); code != 0 {
+		t.Fatalf("%s: exit code %d: %s", strings.Join(words, " "), code, stderr.String())
+	}
+	file, err := os.ReadFile("r.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := a.Results()
+	if r := list[len(list)-1]; r != nil {
+		result = reflect.TypeOf(r)
+	}
+	if err := os.Remove("r.json"); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(c.CommandPath(), "compress "), result, [][]byte{stdout.Bytes(), file}
+}
+
+// decoded reads JSON with numbers as they are written.
+func decoded(t *testing.T, text []byte) any {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// writeIDs writes token ids for the verb forward.
+func writeIDs(t *testing.T, path string) {
+	w, err := safetensors.Create(path, []safetensors.Info{{Name: "input_ids", DType: safetensors.I64, Shape: []int64{1, 4}}}, nil, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data []byte
+	for _, id := range []uint64{5, 6, 7, 8} {
+		data = binary.LittleEndian.AppendUint64(data, id)
+	}
+	if err := errors.Join(w.WriteTensor("input_ids", data), w.Finish()); err != nil {
+		t.Fatal(err)
+	}
+}
