@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 func FuzzLoad(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "router.safetensors")
 	for _, kind := range []string{"lda", "logistic", "mlp"} {
-		r, _, err := Fit(clouds(f, 2, 24, 3, 0.1), Options{Classifier: kind, Shrinkage: 0.1})
+		r, _, err := Fit(clouds(f, 2, 6, 2, 0.1), Options{Classifier: kind, Shrinkage: 0.1})
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -50,4 +51,18 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOverflow: a router whose values are finite but too large to judge by says so.
+func TestOverflow(t *testing.T) {
+	r, _, err := Fit(clouds(t, 2, 24, 3, 0.1), Options{Classifier: "lda", Shrinkage: 0.1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.direction.Data {
+		r.direction.Data[i] = math.MaxFloat64
+	}
+	if v, err := r.Judge([]float64{1, 1, 1}); !errors.Is(err, ErrFile) {
+		t.Errorf("%+v, %v", v, err)
+	}
 }

@@ -91,9 +91,14 @@ func (r *Router) Judge(x []float64) (Verdict, error) {
 	}
 	v.Uncertainty = uncertain(v.P)
 	v.Energy = -r.Temperature * (top + math.Log(sum))
-	v.Distance, err = r.distance(x)
+	if v.Distance, err = r.distance(x); err != nil {
+		return Verdict{}, err
+	}
+	if sum-sum != 0 || v.Distance-v.Distance != 0 { // finite values of a file can be as large as they like
+		return Verdict{}, fmt.Errorf("what it makes of a feature is not finite: %w", ErrFile)
+	}
 	v.Outside = v.Distance > r.Outside
-	return v, err
+	return v, nil
 }
 
 // scores are the logits before the temperature.
