@@ -4,6 +4,13 @@
 //
 // # Use
 //
+//	plan := editeval.Plan{Editors: []editeval.Editor{{Method: "memit"}}, Edits: []string{"facts.json"}, Counts: []int{1, 10, 100}}
+//	plan.Tasks = []editeval.Task{{Entry: "arc_easy", Limit: 200}}
+//	report, err := editeval.Run(ctx, model, plan, editeval.Options{Dir: "study"})
+//
+// The [Report] has a [Row] for every editor and count: the share of edits that hold, with its interval, paraphrases, neighbours, drift, and each task
+// with the test against the unedited model; report.Summary says it in sentences. The model is in the end what it was.
+//
 // [Read] opens a plan, a YAML file, and [Run] carries it out on one model. What Run consists of can be called piece by
 // piece, so that sequences of edits may run beside each other, each on a model of its own: [Open] reads and checks what a plan
 // names, [Study.Prepare] fits it to a model, [Study.Base] measures the unedited model, [Study.Sequence] carries out one

@@ -5,6 +5,15 @@
 // [out, in] as checkpoints store it. Weights keep the element type they are stored in (F32, BF16, F16); activations are
 // F32; sums are carried in F32 or better, and reductions that decide something (norms, losses, statistics) in F64.
 //
+// # Use
+//
+//	dev, err := device.Open("auto", device.Options{}) // kernels/device knows the backends
+//	a, b := kernels.MatOf(kernels.WrapF32(x), rows, in), kernels.MatOf(kernels.WrapF32(w), out, in)
+//	name := dev.Info().Name
+//
+// Programs seldom call operations themselves: package lm does. A new backend fills in [Ops] as far as it goes (kernels/device takes the rest from
+// kernels/ref) and shows with kernels/kerneltest that it computes the same.
+//
 // Operations do not return errors: a wrong shape is a caller's bug and panics with a constant string, a failing device
 // is reported by the next [Ops].Sync. On host backends every operation is complete when the call returns.
 package kernels

@@ -1,6 +1,16 @@
 // Package lora trains low-rank adapters of language models and handles their files: LoRA and its variants, and Mixture of
 // Shards, which gives the quality of LoRA with several times fewer parameters by letting all blocks share pools of shards.
 //
+// # Use
+//
+//	adapter, err := lora.Train(ctx, model, windows, lora.Options{Kind: "mos", Steps: 200, Schedule: "cosine"})
+//	err = adapter.Save("adapter", false)
+//	undo, err := adapter.Attach(model) // it answers with the adapter until undo is called
+//	report, err := lora.Fold(ctx, base, "adapter", "folded", lora.FoldOptions{})
+//
+// The adapter's [Report] has loss, rate and norm of the gradients at every step, evaluations, and what was trained on which data. Open reads an
+// adapter again, ours or PEFT's; Combine, Extract and Export work on the files alone. Checkpoints with quantised weights are refused.
+//
 // # Training
 //
 // [Train] makes an adapter for a frozen model; [Tune] trains every parameter in place. Both follow torch and PEFT step for step, as

@@ -36,11 +36,10 @@ type (
 	// Exported is what Experts.Export wrote.
 	Exported = serve.Exported
 	// Verification is the result of Experts.Verify.
-	Verification = serve.Verification
-	// VerifiedExpert is an expert in a Verification, Manifest what a folder says of itself, RoutedStatistics what a Routed has counted.
-	VerifiedExpert   = serve.VerifiedExpert
-	Manifest         = experts.Manifest
-	RoutedStatistics = serve.RoutedStatistics
+	Verification     = serve.Verification
+	VerifiedExpert   = serve.VerifiedExpert   // an expert in a Verification
+	Manifest         = experts.Manifest       // what a folder says of itself
+	RoutedStatistics = serve.RoutedStatistics // what a Routed has counted
 	// Routed is a model that computes with experts.
 	Routed = serve.Routed
 	// Verdict is what a router says about a prompt.

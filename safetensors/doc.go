@@ -1,6 +1,15 @@
 // Package safetensors opens, checks, memory-maps and stream-writes files of the safetensors format and folders of
 // several such files (shards) with an index, on Unix systems.
 //
+// # Use
+//
+//	f, err := safetensors.OpenDir("model") // or Open for a single file
+//	defer f.Close()
+//	for _, name := range f.Names() {
+//		info, _ := f.Info(name)
+//		view, err := f.Bytes(name) // no copy: good until Close
+//	}
+//
 // # The format
 //
 // A file is an 8-byte little-endian length N, a header of N bytes of JSON in UTF-8, and the data of the tensors, one
