@@ -2,6 +2,7 @@ package method
 
 import (
 	"math"
+	"slices"
 
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
@@ -212,6 +213,9 @@ func (t *tallied) collect(s, i int, share int64, keys []uint32) {
 		t.over = true
 		return
 	}
+	if cap(t.keys[s][i]) == 0 { // room for a segment of blocks like this one
+		t.keys[s][i] = make([]uint32, 0, min(share, int64(len(keys)+len(keys)/4)*(SegmentSize/BlockSize)))
+	}
 	t.keys[s][i] = append(t.keys[s][i], keys...)
 }
 
@@ -278,22 +282,12 @@ func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64,
 			equal[j] = t.counts[s][i].FromLo - t.counts[s][i].AboveLo
 		}
 	default:
-		keys := make([]uint32, 0, sum.AboveLo-sum.FromHi)
-		for _, t := range ts {
-			keys = append(keys, t.keys[s][i]...)
-		}
-		c.Value = vec.Select(keys, len(keys)-int(k-sum.FromHi))
-		c.Above = sum.FromHi
+		lists := make([][]uint32, len(ts))
 		for j, t := range ts {
-			for _, m := range t.keys[s][i] {
-				if m > c.Value {
-					c.Above++
-				} else if m == c.Value {
-					equal[j]++
-				}
-			}
-			c.Equal += equal[j]
+			lists[j] = t.keys[s][i]
 		}
+		c.Value, c.Above, c.Equal, equal = vec.Rank(lists, br.lo, br.hi, k-sum.FromHi)
+		c.Above += sum.FromHi
 	}
 	return c, equal, true
 }
@@ -335,7 +329,7 @@ func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass
 	var list []Pass
 	for i, p := range pending {
 		c := &f.cuts[p.s][p.i]
-		seen := int64(0)
+		seen, out := int64(0), []uint32(nil)
 		list = append(list, Pass{
 			Only: &p.segment,
 			New:  func() any { return nil },
@@ -346,6 +340,12 @@ func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass
 				var x []float32
 				for s := range p.s + 1 {
 					x = f.keys(b, s)
+				}
+				var n vec.Count
+				out = slices.Grow(out[:0], len(x)+vec.Slack)[:len(x)+vec.Slack]
+				if vec.Tally(x, c.Value, c.Value, &n, out); seen+n.FromLo-n.AboveLo <= p.rest {
+					seen += n.FromLo - n.AboveLo
+					return
 				}
 				for j, v := range x {
 					if math.Float32bits(v)&math.MaxInt32 != c.Value {

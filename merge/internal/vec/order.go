@@ -46,6 +46,63 @@ func Select(keys []uint32, at int) uint32 {
 // selectBits is how many bits a pass of [Select] decides.
 const selectBits = 11
 
+// Rank finds the k-th largest key, from 1, of several lists together, which hold k keys at least, and none below lo or above hi; how
+// many keys are above it and how many of every list equal it. The lists are read twice; what is copied is what shares the upper bits of the result.
+func Rank(lists [][]uint32, lo, hi uint32, k int64) (value uint32, above, same int64, equal []int64) {
+	open := bits.Len32(hi - lo) // bits of a key, less lo, that are not known yet
+	for open > 0 {
+		shift := max(0, open-selectBits)
+		h := spread(lists, lo, shift)
+		bin := len(h) - 1
+		for ; bin > 0 && above+h[bin] < k; bin-- {
+			above += h[bin]
+		}
+		lo += uint32(bin) << shift
+		lists = sharing(lists, lo, shift)
+		open = shift
+	}
+	for _, list := range lists {
+		equal = append(equal, int64(len(list)))
+		same += int64(len(list))
+	}
+	return lo, above, same, equal
+}
+
+// spread counts keys by their upper bits: bin i holds those from lo + i<<shift on. Two tables keep equal neighbours apart.
+func spread(lists [][]uint32, lo uint32, shift int) (h [1 << selectBits]int64) {
+	var even, odd [1 << selectBits]uint32
+	const last = 1<<selectBits - 1
+	for _, list := range lists {
+		for len(list) >= 2 {
+			even[(list[0]-lo)>>shift&last]++
+			odd[(list[1]-lo)>>shift&last]++
+			list = list[2:]
+		}
+		if len(list) > 0 {
+			even[(list[0]-lo)>>shift&last]++
+		}
+		for i := range h { // before a count overflows
+			h[i] += int64(even[i]) + int64(odd[i])
+		}
+		clear(even[:])
+		clear(odd[:])
+	}
+	return h
+}
+
+// sharing keeps the keys of a bin, list by list.
+func sharing(lists [][]uint32, lo uint32, shift int) [][]uint32 {
+	kept := make([][]uint32, len(lists))
+	for i, list := range lists {
+		for _, key := range list {
+			if (key-lo)>>shift == 0 {
+				kept[i] = append(kept[i], key)
+			}
+		}
+	}
+	return kept
+}
+
 // Ranked sorts the positions of a row by magnitude, equal ones by position: the upper half of an element is the magnitude, the
 // lower the position. order has room for two lists.
 func Ranked(x []float32, order []uint64) []uint64 {

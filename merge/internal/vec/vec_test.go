@@ -215,3 +215,50 @@ func BenchmarkLoops(b *testing.B) {
 		})
 	}
 }
+
+// TestRank holds it to sorting, over lists that are empty, short and long, and keys that are close, far apart and equal.
+func TestRank(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for _, spread := range []uint32{1, 2, 300, 1 << 20, 1 << 31} {
+		for _, sizes := range [][]int{{1}, {0, 5, 1}, {4000, 0, 3001}} {
+			lo, all := uint32(1000), []uint32(nil)
+			lists := make([][]uint32, len(sizes))
+			for i, n := range sizes {
+				for range n {
+					lists[i] = append(lists[i], lo+rnd.Uint32N(spread))
+				}
+				all = append(all, lists[i]...)
+			}
+			slices.Sort(all)
+			for _, k := range []int{1, 2, len(all) / 2, len(all)} {
+				checkRank(t, lists, all, lo, lo+spread, max(1, min(k, len(all))))
+			}
+		}
+	}
+}
+
+func checkRank(t *testing.T, lists [][]uint32, sorted []uint32, lo, hi uint32, k int) {
+	t.Helper()
+	value, above, same, equal := Rank(lists, lo, hi, int64(k))
+	want := sorted[len(sorted)-k]
+	var higher, alike int64
+	for _, key := range sorted {
+		if key > want {
+			higher++
+		}
+	}
+	for i, list := range lists {
+		n := int64(0)
+		for _, key := range list {
+			if key == want {
+				n++
+			}
+		}
+		if alike += n; equal[i] != n {
+			t.Errorf("rank %d of %d: %d of list %d equal %d, want %d", k, len(sorted), equal[i], i, value, n)
+		}
+	}
+	if value != want || above != higher || same != alike {
+		t.Errorf("rank %d of %d: %d with %d above and %d alike, want %d, %d, %d", k, len(sorted), value, above, same, want, higher, alike)
+	}
+}
