@@ -117,7 +117,7 @@ func TestSchemas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeIDs(t, "ids.safetensors")
+	tokenIDs(t, "ids.safetensors")
 	types, outputs := map[string][]reflect.Type{}, map[string][][]byte{}
 	for _, line := range reportRuns {
 		words := strings.Fields(line)
@@ -197,8 +197,8 @@ func decoded(t *testing.T, text []byte) any {
 	return v
 }
 
-// writeIDs writes token ids for the verb forward.
-func writeIDs(t *testing.T, path string) {
+// tokenIDs writes token ids for the verb forward.
+func tokenIDs(t *testing.T, path string) {
 	w, err := safetensors.Create(path, []safetensors.Info{{Name: "input_ids", DType: safetensors.I64, Shape: []int64{1, 4}}}, nil, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
