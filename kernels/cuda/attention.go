@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
@@ -21,7 +22,10 @@ type attentionArgs struct {
 // widest is the most channels of a head.
 const widest = 256
 
-// WidestHead is the most channels of a head that Attention and AttentionBackward serve; wider ones panic. [device.Complete] leaves
+// ErrWideHead is the error, at Sync, of attention with heads of more channels than there are kernels for.
+var ErrWideHead = errors.New("a head has more than 256 channels")
+
+// WidestHead is the most channels of a head that Attention and AttentionBackward serve; wider ones are [ErrWideHead]. [device.Complete] leaves
 // those to the reference backend.
 //
 // [device.Complete]: https://pkg.go.dev/github.com/modelcompress/compress/kernels/device#Complete
@@ -41,12 +45,20 @@ func attentionOf(dst, q, k, v kernels.Mat, a kernels.Attention) attentionArgs {
 	need((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(k.Cols, v.Cols), "cuda: Attention: k or v is narrower than its heads")
 	need(a.Pos >= 0 && a.Window >= 0 && a.Pos+q.Rows <= min(k.Rows, v.Rows), "cuda: Attention: fewer keys than positions")
 	need(a.LSE.IsZero() || (a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads), "cuda: Attention: LSE is not [tq, Heads]")
-	need(a.HeadDim <= widest, "cuda: Attention: a head has more than 256 channels")
 	return attentionArgs{
 		qs: a.QHeadStride, ks: a.KVHeadStride,
 		heads: int32(a.Heads), rep: int32(a.Heads / a.KVHeads), dim: int32(a.HeadDim), pos: int32(a.Pos), window: int32(a.Window),
 		scale: a.Scale, limit: a.Softcap,
 	}
+}
+
+// serves reports whether there is a kernel for the heads; otherwise Sync tells.
+func (d *Device) serves(a kernels.Attention) bool {
+	if a.HeadDim <= widest {
+		return true
+	}
+	d.fail(fmt.Errorf("cuda:%d: %s: %w: %d", d.index, d.op, ErrWideHead, a.HeadDim))
+	return false
 }
 
 // place fills the addresses in.
@@ -74,6 +86,9 @@ func (d *Device) attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 		return
 	}
 	d.operate("Attention", func() {
+		if !d.serves(a) {
+			return
+		}
 		d.place(&args, dst, q, k, v, a)
 		if q.Rows <= fewQueries {
 			d.attendFew(args, q.Rows)
@@ -114,6 +129,9 @@ func (d *Device) attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a
 		return
 	}
 	d.operate("AttentionBackward", func() {
+		if !d.serves(a) {
+			return
+		}
 		d.place(&args, out, q, k, v, a)
 		args.dq, args.dk, args.dv, args.dout = d.of(dq).mat(), d.of(dk).mat(), d.of(dv).mat(), d.of(dout).mat()
 		w := room(a.HeadDim)

@@ -100,7 +100,7 @@ func BenchmarkDevice(b *testing.B) {
 
 // TestMeasurementsRun: what the device check measures runs on the stand-in, at small sizes.
 func TestMeasurementsRun(t *testing.T) {
-	if n := cuda.Measure(t, open(t, "")); n < 15 {
+	if n := cuda.Measure(t, open(t, "")); n < 22 {
 		t.Errorf("%d figures", n)
 	}
 }

@@ -320,3 +320,13 @@ func TestInfo(t *testing.T) {
 	}
 	x.Buf.Free()
 }
+
+// TestWideHeads: heads for which there is no kernel are an error at Sync where nobody took the call before.
+func TestWideHeads(t *testing.T) {
+	d := open(t, "")
+	x, out := alloc(t, d, 2, 320, nil), alloc(t, d, 2, 320, nil)
+	d.Ops().Attention(out, x, x, x, kernels.Attention{Heads: 1, KVHeads: 1, HeadDim: 320, Scale: 1})
+	if err := d.Ops().Sync(); !errors.Is(err, cuda.ErrWideHead) || !strings.Contains(err.Error(), "cuda:0: Attention") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -23,8 +24,9 @@ type figure struct {
 
 // measured is the report.
 type measured struct {
-	Device  kernels.Info `json:"device"`
-	Figures []figure     `json:"figures"`
+	Device  kernels.Info       `json:"device"`
+	Figures []figure           `json:"figures"`
+	Lines   map[string]float64 `json:"lines"` // by name what promises are made about; see promised
 }
 
 // stopwatch times what is launched on the compute stream.
@@ -166,6 +168,10 @@ func measure(t testing.TB, d *Device, shrink, repeats int) measured {
 	flops := 2 * float64(x.Rows) * float64(n)
 	y = y.RowRange(0, x.Rows)
 	rate("MatMulNT BF16 weight, fast", flops, func() { o.MatMulNT(y, x, w, kernels.MatMul{Precision: kernels.Fast}) })
+	vendor := d.lt.lib
+	d.lt.lib = nil
+	rate("MatMulNT BF16 weight, fast, own kernel", flops, func() { o.MatMulNT(y, x, w, kernels.MatMul{Precision: kernels.Fast}) })
+	d.lt.lib = vendor
 	rate("MatMulNT BF16 weight, exact", flops, func() { o.MatMulNT(y, x, w, kernels.MatMul{}) })
 	rate("MatMulNT F32 weight, exact", flops, func() { o.MatMulNT(y, x, b, kernels.MatMul{}) })
 	bandwidth("MatMulNT BF16 weight, one row", 2*n, func() { o.MatMulNT(y.RowRange(0, 1), x.RowRange(0, 1), w, kernels.MatMul{}) })
@@ -177,6 +183,27 @@ func measure(t testing.TB, d *Device, shrink, repeats int) measured {
 	rate("Attention", 4*pairs, func() { o.Attention(out, q, k, v, at) })
 	dq, dk, dv := random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim), random(t, d, kernels.F32, tokens, heads*dim)
 	rate("AttentionBackward", 10*pairs, func() { o.AttentionBackward(dq, dk, dv, out, q, k, v, out, at) })
+	models := make([]kernels.Source, 3)
+	for i := range models {
+		models[i] = kernels.Source{M: random(t, d, kernels.BF16, rows, cols), Weight: 0.3}
+	}
+	merged := random(t, d, kernels.BF16, rows, cols)
+	merge := func(a kernels.Arithmetic) {
+		if err := d.Merge(merged, w, models, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bandwidth("Merge, linear of 3, BF16", 10*n, func() { merge(kernels.Arithmetic{Lambda: 1}) })
+	for i := range models {
+		models[i].Keep = n / 5
+	}
+	bandwidth("Merge, TIES of 3, BF16", 10*n, func() { merge(kernels.Arithmetic{Lambda: 1, Consensus: true, Normalise: true}) })
+	r.Figures = append(r.Figures, figure{Name: "GP candidate", Milliseconds: candidates(t, d, w, norm, m, min(256, 4*repeats))})
+	l := newLlama(t, d, shrink)
+	r.Figures = append(r.Figures, figure{Name: "forward, 1B Llama, 1024 tokens", Milliseconds: s.time(func() { l.forward(false) })})
+	labels := make([]int32, l.tokens)
+	r.Figures = append(r.Figures, figure{Name: "LoRA step, 1B Llama, 1024 tokens", Milliseconds: s.time(func() { l.step(labels) })})
+	r.Lines = promised(t, d, r, shrink)
 	return r
 }
 
@@ -191,7 +218,14 @@ func TestMeasureDevice(t *testing.T) {
 		t.Fatal(err) // a report was asked for
 	}
 	defer d.Close()
-	text, err := json.MarshalIndent(measure(t, d, 1, 20), "", "  ")
+	shrink, repeats := 1, 20
+	if s := os.Getenv("COMPRESS_CUDA_SHRINK"); s != "" && s != "1" {
+		if shrink, err = strconv.Atoi(s); err != nil || shrink < 1 || shrink > 64 {
+			t.Fatalf("COMPRESS_CUDA_SHRINK=%s: want 1 to 64", s)
+		}
+		repeats = 1
+	}
+	text, err := json.MarshalIndent(measure(t, d, shrink, repeats), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}

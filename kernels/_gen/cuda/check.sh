@@ -4,8 +4,11 @@
 #   kernels/_gen/cuda/check.sh build OUT    # on the machine with Go: OUT/cuda.test, OUT/compress, this script, torch_check.py
 #   OUT/check.sh run [REPORT.json]          # on the machine with a GPU
 #
-# run does the conformance suite on every device, twice for equal bits, then the measurements by events, and writes one JSON report
-# with the fractions of the copy bandwidth measured in the same run; where python3 has torch, its figures for the same work too.
+# run does the conformance suite on every device, twice for equal bits, then the measurements by events, and writes one JSON report. Its
+# "lines" are the figures that promises are made about: fractions of the bandwidth of the memory and of a copy in the same run, of cuBLASLt and of the
+# rate of pinned memory, times of a formula's mask, a forward pass and an adapter's step; where python3 has torch, torch's time for
+# the same work divided by ours. CHECK_SHRINK=64 divides the sizes and CHECK_PYTHON names a python3: for a trial run with the
+# stand-in of the driver (COMPRESS_CUDA_DRIVER), whose figures mean nothing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -22,11 +25,14 @@ build)
 run)
 	report=$(realpath "${2:-report.json}")
 	cd "$here"
+	python=${CHECK_PYTHON:-python3}
 	./compress inspect --device cuda:0
-	./cuda.test -test.v -test.run 'OnDevice' | grep -E '^(=== RUN|---|ok|PASS|FAIL| )' | grep -v '=== RUN'
-	COMPRESS_CUDA_REPORT=$report ./cuda.test -test.run TestMeasureDevice
-	if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-		python3 torch_check.py "$report"
+	./cuda.test -test.v -test.run "${CHECK_RUN:-OnDevice}" | grep -v '^=== '
+	COMPRESS_CUDA_REPORT=$report COMPRESS_CUDA_SHRINK=${CHECK_SHRINK:-1} ./cuda.test -test.run TestMeasureDevice
+	if [ -n "${CHECK_SHRINK:-}" ]; then
+		"$python" torch_check.py "$report" --device cpu --shrink "$CHECK_SHRINK"
+	elif "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+		"$python" torch_check.py "$report"
 	else
 		echo "no torch with CUDA here: no comparison"
 	fi
