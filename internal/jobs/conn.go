@@ -76,13 +76,28 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		return nil, fmt.Errorf("%s: %w: %w", where, ErrConnect, err)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(askTime)); err == nil {
-		_, err = c.js.AccountInfo(ctx)
+		err = c.answer(ctx)
 	}
 	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("%s: %w: JetStream does not answer: %w", where, ErrConnect, err)
 	}
 	return c, nil
+}
+
+// answer waits for the first answer of JetStream, which a machine with much to do may delay.
+func (c *Conn) answer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	for {
+		ask, done := context.WithTimeout(ctx, askTime)
+		_, err := c.js.AccountInfo(ask)
+		done()
+		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+		if !late || pause(ctx, retryTime) != nil {
+			return err
+		}
+	}
 }
 
 // Close ends the connection.
@@ -117,6 +132,7 @@ func (c *Conn) trouble(err error) error {
 // persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and so does a server inside this process
 // that cannot store anything: [ErrStorage].
 func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) error {
+	begun := time.Now()
 	for {
 		ask, cancel := context.WithTimeout(ctx, askTime)
 		err := f(ask)
@@ -130,7 +146,9 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 			}
 			return errors.Join(err, ctx.Err())
 		}
-		c.setLost(true, err)
+		if time.Since(begun) > connectTime { // before that the machine may only be busy; a connection that breaks is told at once
+			c.setLost(true, err)
+		}
 		if err := pause(ctx, retryTime); err != nil {
 			return err
 		}

@@ -17,8 +17,6 @@ import (
 	"sync"
 
 	"github.com/goccy/go-yaml"
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
@@ -315,21 +313,6 @@ func empty(dir string) error {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 	return err
-}
-
-// lockFolder makes a folder and keeps a second program away from it.
-func lockFolder(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", dir, shell.ErrBusy), f.Close())
-	}
-	return f, nil
 }
 
 // options are those of a run.
