@@ -114,6 +114,10 @@ func (c *Chart) cell(s Series, j int, lo, hi float64) string {
 	if hi > lo {
 		part = min(1, max(0, (s.Y[j]-lo)/(hi-lo)))
 	}
-	text := fmt.Sprintf(cmp.Or(c.Format, "%.3g"), s.Y[j])
+	v := s.Y[j]
+	if c.Format == "" && hi >= 0.1 && math.Abs(v) < 0.1 { // beside larger ones the digits of a small value only take room
+		v = math.Round(1000*v) / 1000
+	}
+	text := fmt.Sprintf(cmp.Or(c.Format, "%.3g"), v)
 	return fmt.Sprintf(`<td style="--p:%.0f%%">%s</td>`, 100*part, text)
 }

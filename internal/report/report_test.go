@@ -144,6 +144,10 @@ func TestHeatScale(t *testing.T) {
 		t.Error(table)
 	}
 	wellFormed(t, c)
+	c.Series[0].Y = []float64{0.000166, 0.0248, 0.705}
+	if table := c.HTML(); !strings.Contains(table, ">0<") || !strings.Contains(table, ">0.025<") || !strings.Contains(table, ">0.705<") {
+		t.Error(table)
+	}
 }
 
 func page() *report.Page {

@@ -62,7 +62,6 @@ type Metric struct {
 
 // Prune is the comparison of pruning methods.
 type Prune struct {
-	Tokens int              `json:"tokens"`
 	SeqLen int              `json:"seqlen"`
 	Dense  Pruned           `json:"dense"`
 	Runs   []Pruned         `json:"runs"`

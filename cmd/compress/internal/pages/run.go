@@ -50,7 +50,7 @@ var figures = []struct {
 
 // known finds the figure of a place; ok is false where it is none that is worth showing.
 func known(path string) (name string, plot, ok bool) {
-	if strings.Contains(path, "data.") || strings.HasPrefix(path, "calibration.") {
+	if strings.Contains(path, "data.") || strings.HasPrefix(path, "calibration.") || strings.HasPrefix(path, "audit.") {
 		return "", false, false
 	}
 	key, _, _ := strings.Cut(lastPart(path), ",") // evaluations name metric and filter
