@@ -78,7 +78,10 @@ func (r *rig) harm(v verb, how string, calls []call, number int) record {
 		return rec.finish(r, v)
 	case end.code == 0:
 		rec.Outcome = absorbed
-		return rec.finish(r, v)
+		if rec = rec.finish(r, v); rec.Outcome == defect && filepath.Ext(name) != ".safetensors" {
+			rec.Outcome = unseen // a small file that became another one before it was read, or read again
+		}
+		return rec
 	case how != "removed" && filepath.Ext(name) != ".safetensors":
 		name = "" // a text that is read once it is shorter is another text, or not one at all
 	}

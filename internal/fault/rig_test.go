@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -115,6 +116,7 @@ type outputs map[string]string
 // newRig copies the inputs and makes the prepared ones. The reason is why nothing can be traced here, if there is one.
 func newRig(binary, dir string) (*rig, error) {
 	r := &rig{binary: binary, dir: filepath.Join(dir, "run"), home: filepath.Join(dir, "home"), wanted: map[string]outputs{}}
+	_ = syscall.Unmount(filepath.Join(r.dir, "out"), 0) // a campaign that was killed may have left its small disk
 	for _, d := range []string{filepath.Join(r.dir, "in"), filepath.Join(r.dir, "out"), r.home} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, err

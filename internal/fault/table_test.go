@@ -45,7 +45,7 @@ Every verb that writes was run with faults at chosen moments by ` + "`internal/f
 		seeds[r.Seed] = true
 	}
 	fmt.Fprintf(&b, "%d faults, seed %s. Each cell: faults that were reached and, after what went wrong was put right and the run was resumed, ended with the bytes of a run that was left "+
-		"alone (of which: without a second run, since the program could do without the call), and, if there are any, **defects**. Points that a run did not reach do not count.\n\n",
+		"alone (of which: without a second run, since the program could do without the call); then, if there are any, small text inputs that changed before they were read and are in the result as they were then, and **defects**. Points that a run did not reach do not count.\n\n",
 		len(list), strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]"))
 	cells(&b, list, func(kind string) bool { return !strings.HasPrefix(kind, "flip") })
 	b.WriteString("\nA killed run may be killed again while it is resumed. Bits were flipped in what a killed run had left, and in inputs before a run:\n\n")
@@ -59,7 +59,7 @@ Every verb that writes was run with faults at chosen moments by ` + "`internal/f
 
 // cells writes faults by verb and kind.
 func cells(b *strings.Builder, list []record, use func(kind string) bool) {
-	type cell struct{ good, absorbed, bad int }
+	type cell struct{ good, absorbed, unseen, bad int }
 	table, verbs, kinds := map[string]map[string]*cell{}, []string{}, []string{}
 	for _, r := range list {
 		if !use(r.Kind) || r.Outcome == beyond && r.Kind != "full disk" {
@@ -79,6 +79,8 @@ func cells(b *strings.Builder, list []record, use func(kind string) bool) {
 		switch r.Outcome {
 		case defect:
 			c.bad++
+		case unseen:
+			c.unseen++
 		case absorbed:
 			c.absorbed++
 			fallthrough
@@ -95,6 +97,9 @@ func cells(b *strings.Builder, list []record, use func(kind string) bool) {
 				text = fmt.Sprint(c.good)
 				if c.absorbed > 0 {
 					text += fmt.Sprintf(" (%d)", c.absorbed)
+				}
+				if c.unseen > 0 {
+					text += fmt.Sprintf(", %d in the result", c.unseen)
 				}
 				if c.bad > 0 {
 					text += fmt.Sprintf(", **%d**", c.bad)

@@ -3,6 +3,7 @@ package stage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ func (f *Folder) AddFile(name string, data []byte) error {
 		return nil
 	}
 	weights := strings.Contains(name, ".safetensors") || name == journalName
-	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || weights || slices.Contains(f.side, name) {
+	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || weights || slices.ContainsFunc(f.side, func(file fs.FileInfo) bool { return file.Name() == name }) {
 		return fmt.Errorf("%s: %.100q: %w", f.dir, name, ErrFileName)
 	}
 	if f.extra == nil {

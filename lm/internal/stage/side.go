@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,8 +22,8 @@ var sidePatterns = []string{
 	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
 }
 
-// sideFiles lists the files of a folder to copy. A link that leaves the folder is an error, as everywhere.
-func sideFiles(dir string) ([]string, error) {
+// sideFiles describes the files of a folder to copy. A link that leaves the folder is an error, as everywhere.
+func sideFiles(dir string) ([]fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func sideFiles(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var files []fs.FileInfo
 	for _, e := range entries {
 		if !slices.ContainsFunc(sidePatterns, func(p string) bool { ok, _ := filepath.Match(p, e.Name()); return ok }) {
 			continue
@@ -42,10 +43,10 @@ func sideFiles(dir string) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, e.Name()), err)
 		}
 		if stat.Mode().IsRegular() {
-			names = append(names, e.Name())
+			files = append(files, stat)
 		}
 	}
-	return names, nil
+	return files, nil
 }
 
 // copySide copies the files beside the weights into the staging folder.
@@ -55,9 +56,9 @@ func (f *Folder) copySide() error {
 		return err
 	}
 	defer root.Close()
-	for _, name := range f.side {
-		if err := f.copyFile(root, name); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(f.stage, name), err)
+	for _, file := range f.side {
+		if err := f.copyFile(root, file); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(f.stage, file.Name()), err)
 		}
 	}
 	if err := f.writeExtra(); err != nil {
@@ -66,12 +67,17 @@ func (f *Folder) copySide() error {
 	return syncFolder(f.stage)
 }
 
-func (f *Folder) copyFile(root *os.Root, name string) error {
+// copyFile copies a file that is still what it was when the job began.
+func (f *Folder) copyFile(root *os.Root, file fs.FileInfo) error {
+	name := file.Name()
 	in, err := root.Open(name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	if now, err := in.Stat(); err != nil || now.Size() != file.Size() || !now.ModTime().Equal(file.ModTime()) {
+		return errors.Join(err, fmt.Errorf("%s: %w", filepath.Join(f.opts.Source, name), ErrChanged))
+	}
 	var from io.Reader = in
 	if name == "config.json" && f.opts.Config != nil {
 		text, err := io.ReadAll(io.LimitReader(in, maxConfigSize))

@@ -5,6 +5,7 @@ package stage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ var (
 	ErrExists   = errors.New("output exists already")
 	ErrOtherJob = errors.New("unfinished output belongs to another job")
 	ErrInPlace  = errors.New("output is the folder of the model itself")
+	ErrChanged  = errors.New("it changed while it was in use")
 	ErrDamaged  = errors.New("its bytes are not those that the interrupted run wrote")
 )
 
@@ -49,7 +51,7 @@ type Folder struct {
 	stage    string
 	writer   *safetensors.DirWriter
 	journal  *journal
-	side     []string
+	side     []fs.FileInfo
 	extra    map[string][]byte // files of the caller
 	done     map[string]bool
 	damaged  []string

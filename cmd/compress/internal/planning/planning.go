@@ -5,7 +5,6 @@ package planning
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/modelcompress/compress"
@@ -15,6 +14,8 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
@@ -49,7 +50,11 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	plan, err := read(path, j.Seed)
+	text, err := regular.ReadFile(path, strict.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := parse(path, text, j.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +66,7 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.release()) }()
-	r := &run{Job: j, o: &o, plan: plan, dir: p.dir}
+	r := &run{Job: j, o: &o, plan: plan, text: text, dir: p.dir}
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
@@ -71,9 +76,9 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 	return r.finish(p)
 }
 
-// read opens a plan; its seeds are that of the job unless it names some.
-func read(path string, seed uint64) (editeval.Plan, error) {
-	plan, err := editeval.Read(path)
+// parse reads a plan; its seeds are that of the job unless it names some.
+func parse(path string, text []byte, seed uint64) (editeval.Plan, error) {
+	plan, err := editeval.Parse(path, text)
 	if errors.Is(err, editeval.ErrPlan) {
 		return plan, shell.Usage(err)
 	}
@@ -102,6 +107,7 @@ type run struct {
 	*shell.Job
 	o        *Options
 	plan     editeval.Plan
+	text     []byte // of the plan, as it was read: the file may change meanwhile
 	dir      string
 	study    *editeval.Study
 	subjects []*editeval.Subject
@@ -252,15 +258,11 @@ func (r *run) finish(p *place) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(r.plan.File)
-	if err != nil {
-		return nil, err
-	}
 	page, err := html(report)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(shell.WriteFile(filepath.Join(r.dir, planFile), text), shell.WriteFile(filepath.Join(r.dir, pageFile), page))
+	err = errors.Join(shell.WriteFile(filepath.Join(r.dir, planFile), r.text), shell.WriteFile(filepath.Join(r.dir, pageFile), page))
 	if err == nil {
 		err = p.clear()
 	}
