@@ -227,7 +227,7 @@ class Bench:
 
             def ours():
                 clean(out)
-                r, _ = self.compress("eval", self.path("f32"), "--tasks", self.path(f"{name}.yaml"), "--num-fewshot", str(shots), "--limit", str(limit),
+                r, _ = self.compress("eval", self.path("f32"), "--tasks", self.path("tasks", f"{name}.yaml"), "--num-fewshot", str(shots), "--limit", str(limit),
                                      "--bootstrap-iters", "1000", "--threads", "1", "--out", out)
                 points = json.load(open(os.path.join(out, "results.json")))["results"][name]
                 clean(out)

@@ -78,7 +78,7 @@ def make():
     ids = torch.randint(3, SHAPE["vocab_size"], (4, 4, 256), generator=g).to(torch.int32)
     save_file({"input_ids": ids, "labels": ids.clone()}, os.path.join(d, "batches.safetensors"))
     save_file({"calib_ids": torch.randint(3, SHAPE["vocab_size"], (16, 256), generator=g)}, os.path.join(d, "calib.safetensors"))
-    tasks(d, nano)
+    tasks(os.path.join(d, "tasks"), nano)
 
 
 CHOICE = """task: choice
@@ -112,6 +112,7 @@ metadata: {version: 1.0}
 
 def tasks(d, nano):
     """Questions made of sentences of the repository's own text."""
+    os.makedirs(d, exist_ok=True)
     text = open(os.path.join(nano, "text", "test.txt")).read().replace("\n", " ")
     lines = [l.strip() for l in text.split(". ") if len(l.split()) > 3]
     docs = []
@@ -284,7 +285,7 @@ def evaluate():
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
     m = HFLM(pretrained=spec["model"], dtype="float32", device="cpu", batch_size=spec["batch"])
-    tasks = TaskManager(include_path=spec["dir"], include_defaults=False)
+    tasks = TaskManager(include_path=os.path.join(spec["dir"], "tasks"), include_defaults=False)
 
     def once():
         took = timed(lambda: simple_evaluate(model=m, tasks=[spec["task"]], num_fewshot=spec["shots"], limit=spec["limit"], task_manager=tasks, bootstrap_iters=1000, log_samples=False))
