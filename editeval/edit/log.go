@@ -17,6 +17,9 @@ import (
 // ErrOtherJob: a log was written by a run with other edits, another model or other options.
 var ErrOtherJob = errors.New("the unfinished run was another one")
 
+// errNoHeader: a run was killed while it wrote the first line of its log, and had done nothing else.
+var errNoHeader = errors.New("a log without a whole first line")
+
 // Log is a journal on disk that grows with every step, so that a run of many edits continues where it was interrupted. What is not
 // followed by a note counts as never written.
 type Log struct {
@@ -47,6 +50,10 @@ func ResumeLog(path, job string, e *Editing) (*Log, []json.RawMessage, error) {
 	}
 	defer in.Close()
 	j, notes, good, err := readLog(in, job)
+	if errors.Is(err, errNoHeader) {
+		l, err := StartLog(path, job, e)
+		return l, nil, err
+	}
 	if err == nil {
 		err = e.carryOn(j)
 	}
@@ -76,6 +83,9 @@ func readLog(r io.Reader, job string) (j *Journal, notes []json.RawMessage, good
 		at += int64(len(text))
 		body, bad := verified(n, bytes.TrimSuffix(text, []byte("\n")))
 		if err != nil || bad != nil {
+			if n == 1 && errors.Is(err, io.EOF) {
+				return nil, nil, 0, errNoHeader
+			}
 			if n == 1 {
 				return nil, nil, 0, fmt.Errorf("%w: line 1 is not complete", ErrJournal)
 			}

@@ -15,7 +15,7 @@ import (
 // TestStateFlipCampaign: a bit that flips in what a killed run has left is noticed when the run is resumed, or does no harm. Where a
 // finished part has no checksum it stays where it is, and spreads nowhere. Where it is noticed, --overwrite begins anew and ends with the right bytes.
 func TestStateFlipCampaign(t *testing.T) {
-	campaign(t, "flip of state", size(2, *points/2), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
+	campaign(t, "flip of state", size(1, *points/2), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
 		draw := draw(v, "flip of state", number)
 		n := countChanges(calls)
 		rec := record{Outcome: beyond}
@@ -68,7 +68,7 @@ func TestStateFlipCampaign(t *testing.T) {
 // TestInputFlipCampaign: a bit that flips in an input before a run is an error with one line, or it is in the result: inputs carry no checksums. This campaign only
 // forbids crashes and unclear messages, and counts who notices.
 func TestInputFlipCampaign(t *testing.T) {
-	campaign(t, "flip of input", size(2, *points/2), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
+	campaign(t, "flip of input", size(1, *points/2), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
 		draw := draw(v, "flip of input", number)
 		rec := record{Outcome: beyond}
 		var inputs []string

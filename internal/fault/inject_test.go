@@ -44,7 +44,7 @@ var injections = []injection{
 func TestInjectionCampaign(t *testing.T) {
 	for i, in := range injections {
 		t.Run(in.kind, func(t *testing.T) {
-			if !*long && i%4 != 1 {
+			if !*long && i%5 != 1 {
 				t.Skip("part of the whole campaign: -args -long")
 			}
 			campaign(t, in.kind, size(1, max(1, *points/10)), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
@@ -118,7 +118,7 @@ func TestDiskCampaign(t *testing.T) {
 	if err := syscall.Unmount(probe, 0); err != nil {
 		t.Fatal(err)
 	}
-	levels := size(2, 24)
+	levels := size(1, 24)
 	campaign(t, "full disk", levels, func(_ *testing.T, r *rig, v verb, _ []call, number int) record { return r.fill(v, number, levels) })
 }
 

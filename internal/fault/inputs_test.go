@@ -20,7 +20,7 @@ func TestInputsCampaign(t *testing.T) {
 			if !*long && i > 0 {
 				t.Skip("part of the whole campaign: -args -long")
 			}
-			campaign(t, "input "+how, size(2, *points/5), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
+			campaign(t, "input "+how, size(1, *points/5), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
 				return r.harm(v, how, calls, number)
 			})
 		})

@@ -59,7 +59,7 @@ func countChanges(calls []call) int {
 // TestKillCampaign: a run that is killed before or within any call that changes the disk, and perhaps again when it is resumed, ends with the
 // bytes of one that was left alone, has nothing half-written under a final name meanwhile and leaves nothing behind.
 func TestKillCampaign(t *testing.T) {
-	campaign(t, "kill", size(4, *points), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
+	campaign(t, "kill", size(2, *points), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
 		draw := draw(v, "kill", number)
 		n := countChanges(calls)
 		rec := record{Outcome: beyond}
@@ -69,7 +69,7 @@ func TestKillCampaign(t *testing.T) {
 		}
 		for again := false; ; again = true {
 			// Points are spread evenly over the run: every n-th part of it has one of n draws.
-			at := 1 + int((float64(number)+draw.Float64())/float64(size(4, *points))*float64(n))
+			at := 1 + int((float64(number)+draw.Float64())/float64(size(2, *points))*float64(n))
 			if again {
 				at = 1 + draw.IntN(n)
 			}

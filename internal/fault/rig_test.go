@@ -44,7 +44,7 @@ var verbs = []verb{
 	},
 	{
 		name: "search", args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 --windows 2 --few 1 --select-windows 2 " +
-			"--test-windows 2 --sparsity 0.6 --population 3 --generations 1 --seeds=false --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`, short: true,
+			"--test-windows 2 --sparsity 0.6 --population 3 --generations 1 --seeds=false --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`,
 	},
 	{
 		name: "lora train", args: "lora train in/base --data in/text/calib.txt --steps 6 --batch 1 --seqlen 32 --save-every 2 --equivalent-rank 2 --dropout 0.1 --out out/a",
@@ -53,11 +53,11 @@ var verbs = []verb{
 	{name: "lora fold", args: "lora fold in/base --adapter in/lora --out out/f", again: "--resume"},
 	{name: "lora combine", args: "lora combine in/lora in/lora2 --method linear --out out/c"},
 	{name: "lora export", args: "lora export in/mos --out out/e"},
-	{name: "eval", args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 --log-samples --out out/e", again: "--resume", short: true},
+	{name: "eval", args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 --log-samples --out out/e", again: "--resume"},
 	{name: "eval batch", args: "eval batch in/batch.yaml --out out/b", again: "--resume"},
-	{name: "edit", args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out out/e", again: "--resume", short: true},
+	{name: "edit", args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out out/e", again: "--resume"},
 	{name: "edit undo", args: "edit undo out/edited --to 1", place: "edited"},
-	{name: "editeval", args: "editeval in/study.yaml --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`, short: true},
+	{name: "editeval", args: "editeval in/study.yaml --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`},
 	{name: "convert", args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", short: true},
 }
 
