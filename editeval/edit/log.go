@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -184,6 +185,24 @@ func (l *Log) Close() error { return l.f.Close() }
 
 // Remove closes and removes the file, once the edited model is safe elsewhere.
 func (l *Log) Remove() error { return errors.Join(l.f.Close(), os.Remove(l.f.Name())) }
+
+// DropLog removes the log that a run left which was killed once its output was complete: that of job, or one that has not even a whole first
+// line. Logs of other jobs stay. It is no error if there is none.
+func DropLog(path, job string) error {
+	f, err := regular.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, _, _, err = readLog(f, job)
+	f.Close()
+	if err != nil && !errors.Is(err, errNoHeader) {
+		return nil
+	}
+	return os.Remove(path)
+}
 
 // LogPath is where the log of a run lies whose output is dir.
 func LogPath(dir string) string {

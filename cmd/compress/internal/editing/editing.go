@@ -134,6 +134,9 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 			return nil, occupied
 		}
 		r.Note("%s: this run was finished before; there is nothing to do", o.Out)
+		if err := edit.DropLog(edit.LogPath(o.Out), r.name); err != nil {
+			return nil, err
+		}
 		return &Finished{Method: o.Method, Edits: o.Edits, Out: o.Out, Finished: true}, nil
 	}
 	if err := r.work(); err != nil {
