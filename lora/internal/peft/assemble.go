@@ -140,6 +140,7 @@ func (r *reader) match() error {
 	for _, n := range unmatched {
 		r.notes = append(r.notes, fmt.Sprintf("target_modules: %.100q matches no module of the base", n))
 	}
+	list = r.withoutExperts(list)
 	targeted := map[string]bool{}
 	for _, m := range list {
 		targeted[m.Path] = true
@@ -164,6 +165,33 @@ func (r *reader) match() error {
 		return fmt.Errorf("%w: target_modules match no module of the base", adapter.ErrTarget)
 	}
 	return nil
+}
+
+// withoutExperts drops the experts of mixtures from the targeted modules where the file has factors for others but for no expert. Since version 5
+// of the transformers library keeps all experts of a block in one tensor, the PEFT library finds no module of an expert by its name and adapts the
+// other ones, above all the shared expert, whose matrices are called like theirs; loading such a file it leaves the experts as they are.
+func (r *reader) withoutExperts(list []adapter.Module) []adapter.Module {
+	var rest []adapter.Module
+	left := 0
+	for _, m := range list {
+		switch {
+		case m.Expert < 0:
+			rest = append(rest, m)
+		case r.low[m.Path] != nil:
+			return list
+		default:
+			left++
+		}
+	}
+	if left == 0 || len(r.low) == 0 {
+		return list
+	}
+	r.notes = append(r.notes, fmt.Sprintf("target_modules name %d matrices of experts, for which there are no factors: they stay as they are, as PEFT leaves them", left))
+	r.Targets = adapter.Match{}
+	for _, m := range rest {
+		r.Targets.Names = append(r.Targets.Names, m.Path)
+	}
+	return rest
 }
 
 // foreign names the first factor whose shape is that of another base.
