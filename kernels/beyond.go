@@ -59,7 +59,7 @@ type Solver interface {
 var ErrMerge = errors.New("bad merge")
 
 // MaxModels is the most models of one merge on a device.
-const MaxModels = 8
+const MaxModels = 16
 
 // Source is one model of a merge.
 type Source struct {

@@ -94,8 +94,11 @@ func (d *Device) attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 			d.attendFew(args, q.Rows)
 			return
 		}
-		w := room(a.HeadDim)
-		launch(d, fmt.Sprintf("attention.attention_%s", w), tiles(q.Rows, a.Heads), &args)
+		if flashes(args, q.Rows) {
+			d.flash(args, d.of(q), d.of(k), d.of(v), d.of(dst), d.of(a.LSE))
+			return
+		}
+		launch(d, "attention.attention_"+room(a.HeadDim), tiles(q.Rows, a.Heads), &args)
 	}, []kernels.Mat{dst, a.LSE}, q, k, v)
 	changed(dst, a.LSE)
 }

@@ -148,7 +148,7 @@ func (d *Device) Conflicts(base kernels.Mat, list []Source) (Conflicts, error) {
 		return c, err
 	}
 	g := grid{x: min((base.Cols+1023)/1024, 64), y: min(base.Rows, 256), threads: 256}
-	counts, parts := make([]uint64, 81), make([]float64, 2*g.x*g.y)
+	counts, parts := make([]uint64, len(c.Signs)*len(c.Signs)), make([]float64, 2*g.x*g.y)
 	d.merging("Conflicts", kernels.Mat{}, base, list, func(args *mergeArgs, t string) {
 		args.counts, args.part = sent(d, counts), d.scratch(8*len(parts))
 		launch(d, "merge.conflicts_"+t, g, args)
@@ -162,7 +162,7 @@ func (d *Device) Conflicts(base kernels.Mat, list []Source) (Conflicts, error) {
 		d.drop(args.part)
 	})
 	for i, n := range counts {
-		c.Signs[i/9][i%9] = n
+		c.Signs[i/len(c.Signs)][i%len(c.Signs)] = n
 	}
 	for i := 0; i < len(parts); i += 2 {
 		c.Mass += parts[i]

@@ -56,37 +56,54 @@ func keptOf(base, x []float32, n int) []float32 {
 // TestMerge compares task arithmetic, TIES and their counts of conflicts with plain loops, for every type.
 func TestMerge(t *testing.T) {
 	d := open(t, "")
-	const rows, cols, models = 7, 331, 3
 	for _, dt := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-		for _, keep := range []int{0, 1, 400, rows*cols - 1} {
-			base := sixteenths(1, rows*cols)
-			b := placeAs(t, d, dt, rows, cols, base)
-			var list []cuda.Source
-			var deltas [][]float32
-			for m := range models {
-				x := sixteenths(uint64(m+2), rows*cols)
-				deltas = append(deltas, keptOf(base, x, keep))
-				list = append(list, cuda.Source{M: placeAs(t, d, dt, rows, cols, x), Weight: float32(m+1) / 4, Keep: keep})
-			}
-			for _, a := range []cuda.Arithmetic{{Lambda: 1}, {Lambda: 0.5, Normalise: true}, {Lambda: 1, Consensus: true, Normalise: true}} {
-				out := alloc(t, d, rows, cols, nil)
-				if err := d.Merge(out, b, list, a); err != nil {
-					t.Fatal(err)
-				}
-				for i, got := range read(t, d, out) {
-					if want := merged(base[i], deltas, list, i, a); got != want {
-						t.Fatalf("%s keep %d %+v: element %d is %v, want %v", dt, keep, a, i, got, want)
-					}
-				}
-			}
-			c, err := d.Conflicts(b, list)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := countSigns(deltas); c != want {
-				t.Errorf("%s keep %d: conflicts %+v, want %+v", dt, keep, c, want)
+		for _, keep := range []int{0, 1, 400, mergeRows*mergeCols - 1} {
+			mergeModels(t, d, dt, 3, keep)
+		}
+	}
+}
+
+// TestMergeManyModels: up to the most models of one merge.
+func TestMergeManyModels(t *testing.T) {
+	d := open(t, "")
+	for _, models := range []int{9, kernels.MaxModels} {
+		mergeModels(t, d, kernels.BF16, models, 0)
+		mergeModels(t, d, kernels.F32, models, 400)
+	}
+}
+
+const mergeRows, mergeCols = 7, 331
+
+// mergeModels compares the merges of a number of models with plain loops.
+func mergeModels(t *testing.T, d *cuda.Device, dt kernels.DType, models, keep int) {
+	t.Helper()
+	const n = mergeRows * mergeCols
+	base := sixteenths(1, n)
+	b := placeAs(t, d, dt, mergeRows, mergeCols, base)
+	var list []cuda.Source
+	var deltas [][]float32
+	for m := range models {
+		x := sixteenths(uint64(m+2), n)
+		deltas = append(deltas, keptOf(base, x, keep))
+		list = append(list, cuda.Source{M: placeAs(t, d, dt, mergeRows, mergeCols, x), Weight: float32(m+1) / 4, Keep: keep})
+	}
+	for _, a := range []cuda.Arithmetic{{Lambda: 1}, {Lambda: 0.5, Normalise: true}, {Lambda: 1, Consensus: true, Normalise: true}} {
+		out := alloc(t, d, mergeRows, mergeCols, nil)
+		if err := d.Merge(out, b, list, a); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range read(t, d, out) {
+			if want := merged(base[i], deltas, list, i, a); got != want {
+				t.Fatalf("%d models, %s keep %d %+v: element %d is %v, want %v", models, dt, keep, a, i, got, want)
 			}
 		}
+	}
+	c, err := d.Conflicts(b, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := countSigns(deltas); c != want {
+		t.Errorf("%d models, %s keep %d: conflicts %+v, want %+v", models, dt, keep, c, want)
 	}
 }
 
@@ -167,7 +184,7 @@ func TestMergeRefuses(t *testing.T) {
 	base, other := alloc(t, d, 2, 4, nil), alloc(t, d, 4, 2, nil)
 	for what, list := range map[string][]cuda.Source{
 		"no models":         nil,
-		"too many":          make([]cuda.Source, 9),
+		"too many":          make([]cuda.Source, kernels.MaxModels+1),
 		"another shape":     {{M: other}},
 		"too much kept":     {{M: base, Keep: 9}},
 		"less than nothing": {{M: base, Keep: -1}},

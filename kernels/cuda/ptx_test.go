@@ -72,6 +72,7 @@ var arguments = []struct {
 	{"matmul", "gemm", unsafe.Sizeof(gemmArgs{})},
 	{"matmul", "few_.*|no_product", unsafe.Sizeof(fewArgs{})},
 	{"attention", "attention_.*", unsafe.Sizeof(attentionArgs{})},
+	{"flash", "flash_.*", unsafe.Sizeof(flashArgs{})},
 	{"formula", "formula_.*", unsafe.Sizeof(formulaArgs{})},
 	{"merge", "merge_.*|conflicts_.*", unsafe.Sizeof(mergeArgs{})},
 	{"merge", "cut_.*", unsafe.Sizeof(cutArgs{})},

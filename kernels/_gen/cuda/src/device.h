@@ -14,6 +14,7 @@ typedef long long i64;
 #define SHARED(type, name, n) __shared__ __align__(16) type name[n]
 #define UNROLL _Pragma("unroll")
 #define UNROLL4 _Pragma("unroll 4")
+#define ROLLED _Pragma("unroll 1")
 // KERNEL defines an entry point whose one parameter is a struct; threads bounds the size of a block, blocks is how many of
 // them shall fit a multiprocessor.
 #define KERNEL(name, Args, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Args a)
@@ -26,6 +27,8 @@ DEV int bz() { return blockIdx.z; }
 DEV int gx() { return gridDim.x; }
 DEV int gy() { return gridDim.y; }
 DEV void sync() { __syncthreads(); }
+// syncOr is sync, and reports whether any thread brought true.
+DEV bool syncOr(bool p) { return __syncthreads_or(p); }
 DEV void syncwarp() { __syncwarp(); }
 template <class T> DEV T shflXor(T v, int m) { return __shfl_xor_sync(0xffffffffu, v, m); }
 template <class T> DEV T shflUp(T v, int d) { return __shfl_up_sync(0xffffffffu, v, d); }

@@ -7,6 +7,7 @@
 #define SHARED(type, name, n) alignas(16) static type name[n]
 #define UNROLL
 #define UNROLL4
+#define ROLLED
 #define __restrict__ __restrict
 
 namespace host {
@@ -41,6 +42,14 @@ DEV int bz() { return host::place.bz; }
 DEV int gx() { return host::place.gx; }
 DEV int gy() { return host::place.gy; }
 DEV void sync() { host::blockBarrier(); }
+DEV bool syncOr(bool p) {
+  host::slots[tid()] = p;
+  host::blockBarrier();
+  u64 any = 0;
+  for (int i = 0; i < nthreads(); i++) any |= host::slots[i];
+  host::blockBarrier();
+  return any;
+}
 DEV void syncwarp() { host::warpBarrier(); }
 
 // exchange gives every lane the value of the lane that from names. The lane that comes last does it for all.

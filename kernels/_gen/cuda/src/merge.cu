@@ -2,7 +2,7 @@
 // of conflicts; and an optimizer's step.
 #include "rank.h"
 
-const int models = 8;
+const int models = 16, kinds = models + 1;
 
 // CutState is a place in the order of magnitudes: elements whose magnitude (as bits) is above value are kept, and of the equal ones those
 // before end. state as select_pick leaves it lies first.
@@ -11,7 +11,7 @@ struct CutState {
   i64 end;
 };
 
-// MergeArgs: models m of one type and shape as base; cuts may be null. stats (of conflicts): counts[p·9 + n] of elements with p
+// MergeArgs: models m of one type and shape as base; cuts may be null. stats (of conflicts): counts[p·17 + n] of elements with p
 // positive and n negative differences that are kept.
 struct MergeArgs {
   Mat d, base;
@@ -79,8 +79,8 @@ template <int D> DEV void mergeAll(const MergeArgs& a) {
 }
 
 template <int D> DEV void conflicts(const MergeArgs& a) {
-  SHARED(u32, bins, 81);
-  for (int b = tid(); b < 81; b += nthreads()) bins[b] = 0;
+  SHARED(u32, bins, kinds * kinds);
+  for (int b = tid(); b < kinds * kinds; b += nthreads()) bins[b] = 0;
   sync();
   double mass = 0, net = 0;
   for (int i = by(); i < a.base.rows; i += gy())
@@ -94,10 +94,10 @@ template <int D> DEV void conflicts(const MergeArgs& a) {
         sum += v, mass += fabs((double)v);
       }
       net += fabs(sum);
-      if (p + n > 0) addAtomic(&bins[p * 9 + n], 1);
+      if (p + n > 0) addAtomic(&bins[p * kinds + n], 1);
     }
   mass = blockReduce<Sum>(mass, 0.0), net = blockReduce<Sum>(net, 0.0);
-  for (int b = tid(); b < 81; b += nthreads())
+  for (int b = tid(); b < kinds * kinds; b += nthreads())
     if (bins[b] > 0) addAtomic(&a.counts[b], (u64)bins[b]);
   i64 block = (i64)by() * gx() + bx();
   if (tid() == 0) a.part[2 * block] = mass, a.part[2 * block + 1] = net;
