@@ -68,8 +68,15 @@ func (q *Queue) next(ctx context.Context) (msg jetstream.Msg, err error) {
 		if err != nil {
 			return err
 		}
-		for m := range batch.Messages() {
-			msg = m
+		select {
+		case m, ok := <-batch.Messages():
+			if ok {
+				msg = m
+				return nil
+			}
+		case <-ctx.Done():
+			go giveBack(batch.Messages())
+			return ctx.Err()
 		}
 		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, jetstream.ErrConsumerDeleted) {
 			return err
@@ -77,6 +84,14 @@ func (q *Queue) next(ctx context.Context) (msg jetstream.Msg, err error) {
 		return nil
 	})
 	return msg, err
+}
+
+// giveBack leaves to others what still comes of a wait that was given up: the server does not know of that before the wait would have
+// ended.
+func giveBack(late <-chan jetstream.Msg) {
+	for m := range late {
+		_ = m.Nak()
+	}
 }
 
 // perform does one item: the result is stored before the item is acknowledged, so that a death in between costs nothing but
