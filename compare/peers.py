@@ -197,7 +197,7 @@ class Bench:
             def ours():
                 clean(out)
                 flags = ["--kind", kind, "--data", self.path("batches.safetensors"), "--ordered", "--steps", "4", "--clip", "1", "--lr", "1e-3", "--threads", "1", "--out", out]
-                r, _ = self.compress("lora", "train", self.path(d), *flags, *(["--precision", "fast"] if d == "bf16" else []))
+                r, _ = self.compress("lora", "train", self.path(d), *flags, *(["--fast"] if d == "bf16" else []))
                 steps = json.load(open(os.path.join(out, "training.json")))["steps"]
                 clean(out)
                 return {**r, "figures": {"step": statistics.median(s["seconds"] for s in steps[1:])}}

@@ -103,7 +103,7 @@ func (s Source) find(name string) ([]string, error) {
 			tried = append(tried, p)
 		}
 	}
-	return nil, fmt.Errorf("%s: %w; looked for %s (HINT: give the folder of the data by --data)", name, ErrNotFound, strings.Join(tried, ", "))
+	return nil, fmt.Errorf("%s: %w; looked for %s (HINT: give the folder of the data by --task-data)", name, ErrNotFound, strings.Join(tried, ", "))
 }
 
 // read reads one file.
