@@ -1,7 +1,7 @@
 package editeval
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -100,35 +100,31 @@ func (s *Study) runTask(ctx context.Context, sub *Subject, t entry, dir string) 
 	return r, writeJSON(filepath.Join(dir, ResultsFile), r)
 }
 
-// sampleFiles takes the samples of tasks, one task after another.
+// sampleFiles takes the samples of tasks, one task after another. A file is there once its task is done.
 type sampleFiles struct {
 	dir  string
-	task string
-	file *os.File
-	w    *bufio.Writer
+	task string // whose lines are in text; "" for none
+	text bytes.Buffer
 }
 
 func (o *sampleFiles) sample(name string, line []byte) error {
-	if name != o.task || o.file == nil {
+	if name != o.task {
 		if err := o.end(); err != nil {
 			return err
 		}
-		f, err := os.Create(filepath.Join(o.dir, "samples_"+name+".jsonl"))
-		if err != nil {
-			return err
-		}
-		o.file, o.w, o.task = f, bufio.NewWriterSize(f, 1<<18), name
+		o.task = name
 	}
-	_, err := o.w.Write(line)
+	_, err := o.text.Write(line)
 	return err
 }
 
 func (o *sampleFiles) end() error {
-	if o.file == nil {
+	if o.task == "" {
 		return nil
 	}
-	err := errors.Join(o.w.Flush(), o.file.Close())
-	o.file = nil
+	err := writeFile(filepath.Join(o.dir, "samples_"+o.task+".jsonl"), o.text.Bytes())
+	o.task = ""
+	o.text.Reset()
 	return err
 }
 
@@ -142,7 +138,8 @@ type Base struct {
 
 // Base measures the unedited model, unless that is done.
 func (s *Study) Base(ctx context.Context, sub *Subject) error {
-	dir := filepath.Join(s.dir, baseFolder, sub.Name)
+	folder := filepath.Join(baseFolder, sub.Name)
+	dir := filepath.Join(s.dir, folder)
 	common, err := s.common(sub)
 	if err != nil {
 		return err
@@ -153,7 +150,7 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 		return err
 	}
 	var last Base
-	if err := readJSON(filepath.Join(dir, editsFile), &last); err == nil && last.Job == job {
+	if s.finished(folder, editsFile, &last) && last.Job == job {
 		return nil
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -179,7 +176,7 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 	if b.Audits, b.Signs, err = s.evaluate(ctx, sub, dir); err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(dir, editsFile), b)
+	return s.seal(folder, editsFile, b)
 }
 
 // used are the records that any sequence edits.

@@ -22,6 +22,8 @@ type Options struct {
 	Identity string
 	// Progress is told how many of the steps of all sequences are done; nil: nobody.
 	Progress func(done, total int)
+	// Note is told of results that were damaged since they were written, and are made anew; nil: nobody.
+	Note func(text string)
 }
 
 // ErrOptions: an option is out of range.
@@ -54,7 +56,7 @@ func Run(ctx context.Context, m *lm.Model, p Plan, o Options) (_ *Report, err er
 	if err != nil {
 		return nil, err
 	}
-	s.Contract = o.Contract
+	s.Contract, s.Note = o.Contract, o.Note
 	sub := &Subject{Name: o.Name, Model: m, Tokenizer: o.Tokenizer, Identity: o.Identity}
 	if sub.Tokenizer == nil {
 		if sub.Tokenizer, err = tokenizer.Load(m.Path()); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/editeval/internal/seal"
 	"github.com/modelcompress/compress/editeval/task"
 )
 
@@ -80,14 +81,15 @@ type Sequence struct {
 
 // state is what an interrupted sequence goes on with.
 type state struct {
-	Job         string       `json:"job"`
-	Applied     int          `json:"applied"` // edits in whole batches, whose journal is kept
-	Failed      []int        `json:"failed"`
-	Fluency     *float64     `json:"fluency"`
-	Checkpoints []Checkpoint `json:"checkpoints"`
-	Restarts    int          `json:"restarts"`
-	Timings     []Timing     `json:"timings"`
-	Open        Timing       `json:"open"` // of the way that is not finished
+	Job         string            `json:"job"`
+	Applied     int               `json:"applied"` // edits in whole batches, whose journal is kept
+	Failed      []int             `json:"failed"`
+	Fluency     *float64          `json:"fluency"`
+	Checkpoints []Checkpoint      `json:"checkpoints"`
+	Sums        map[string]string `json:"sums"` // hashes of the files of finished counts
+	Restarts    int               `json:"restarts"`
+	Timings     []Timing          `json:"timings"`
+	Open        Timing            `json:"open"` // of the way that is not finished
 }
 
 // sequence is a unit at work.
@@ -111,6 +113,9 @@ type sequence struct {
 	rest    bool // the model has the edits behind the last whole batch too
 	step    func(edits, checkpoints int)
 }
+
+// stateFile is the name of a file of [state].
+const stateFile = "state.json"
 
 // saveEvery is how often edits between two counts are brought to the disk.
 const saveEvery = time.Minute
@@ -160,10 +165,10 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 		return nil, false, err
 	}
 	var last Sequence
-	if err := readJSON(filepath.Join(q.dir, sequenceFile), &last); err == nil && last.Job == job {
+	if s.finished(s.folder(u), sequenceFile, &last) && last.Job == job {
 		return nil, true, nil
 	}
-	if err := readJSON(filepath.Join(q.kept, "state.json"), &q.state); err != nil || q.state.Job != job {
+	if !q.unfinished(job) {
 		q.state = state{Job: job}
 		if err := errors.Join(os.RemoveAll(q.dir), os.RemoveAll(q.kept)); err != nil {
 			return nil, false, err
@@ -181,6 +186,12 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 		q.records, q.encoded = append(q.records, s.Records[i]), append(q.encoded, enc)
 	}
 	return q, false, nil
+}
+
+// unfinished reads the state of an interrupted run of a job, and checks that what it had done is still what it was.
+func (q *sequence) unfinished(job string) bool {
+	err := seal.Read(filepath.Join(q.kept, stateFile), &q.state)
+	return !missing(err) && q.s.whole(q.s.folder(q.u), q.state.Sums, err) && q.state.Job == job
 }
 
 // order is that in which records are edited: the file's for seed 0, otherwise a draw.
@@ -268,7 +279,11 @@ func (q *sequence) save() error {
 		}
 		q.journal = q.state.Applied
 	}
-	if err := writeJSON(filepath.Join(q.kept, "state.json"), &q.state); err != nil {
+	var err error
+	if q.state.Sums, err = seal.Sums(q.dir); err != nil {
+		return err
+	}
+	if err := seal.Write(filepath.Join(q.kept, stateFile), &q.state); err != nil {
 		return err
 	}
 	q.saved = time.Now()
@@ -407,7 +422,7 @@ func (q *sequence) finish(ctx context.Context) error {
 	if err := writeJSON(timings, map[string]any{"restarts": q.state.Restarts, "timings": q.state.Timings}); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(q.dir, sequenceFile), r); err != nil {
+	if err := q.s.seal(q.s.folder(q.u), sequenceFile, r); err != nil {
 		return err
 	}
 	return os.RemoveAll(q.kept)

@@ -43,6 +43,8 @@ type Study struct {
 	// Contract names what results depend on besides plan, data and models, such as the version of the program; results of another one
 	// are made anew.
 	Contract string
+	// Note is told what a user must know while the work goes on; it may be called from several goroutines at once. nil: nobody.
+	Note func(text string)
 
 	dir    string
 	tasks  []entry

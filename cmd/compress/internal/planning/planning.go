@@ -122,6 +122,7 @@ func (r *run) prepare() error {
 	}
 	r.study = study
 	study.Contract = compress.Version()
+	study.Note = r.say
 	for _, remark := range study.Remarks {
 		r.Note("%s", remark)
 	}

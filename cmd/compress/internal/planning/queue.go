@@ -63,6 +63,13 @@ func (r *run) connect() (*jobs.Conn, func() error, error) {
 	}, err
 }
 
+// say tells something while the work goes on.
+func (r *run) say(text string) {
+	r.team.mu.Lock()
+	defer r.team.mu.Unlock()
+	r.Note("%s", text)
+}
+
 // spec is what a worker elsewhere needs: the folders are the coordinator's, which it has to see too.
 type spec struct {
 	Dir      string        `json:"dir"`

@@ -1,0 +1,60 @@
+package editeval
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/editeval/internal/seal"
+)
+
+// sums is where the hashes of a folder of results are kept.
+func (s *Study) sums(folder string) string {
+	return filepath.Join(s.dir, StateFolder, "sums", folder+".json")
+}
+
+// seal finishes a folder of results with its last file: the hashes of all files come first, so that a folder which has the last file has them too.
+func (s *Study) seal(folder, last string, v any) error {
+	dir := filepath.Join(s.dir, folder)
+	sums, err := seal.Sums(dir)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	sums[last] = seal.Sum(text)
+	if err := errors.Join(seal.Write(s.sums(folder), sums), os.MkdirAll(dir, 0o777)); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, last), text)
+}
+
+// finished reads the last file of a folder of results that is finished, and tells whether all of the folder is what it was then.
+// Of one without hashes, whose state was removed, nothing more is known.
+func (s *Study) finished(folder, last string, v any) bool {
+	err := readJSON(filepath.Join(s.dir, folder, last), v)
+	if missing(err) {
+		return false
+	}
+	var want map[string]string
+	if err == nil {
+		err = seal.Read(s.sums(folder), &want)
+	}
+	return missing(err) || s.whole(folder, want, err)
+}
+
+// whole tells whether a folder of results is what it was when it had some hashes, unless these could not be read.
+func (s *Study) whole(folder string, want map[string]string, err error) bool {
+	if err == nil {
+		err = seal.Check(filepath.Join(s.dir, folder), want)
+	}
+	if err != nil && s.Note != nil {
+		s.Note(fmt.Sprintf("%v: %s is made anew", err, folder))
+	}
+	return err == nil
+}
