@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// As finds what a device can do beyond [Ops]: an interface such as [Scorer], [Solver], [Merger] or [Stepper], of the device itself or of one
+// As finds what a device can do beyond [Ops]: an interface such as [Scorer], [Solver], [Merger], [Stepper] or [Assembler], of the device itself or of one
 // that it wraps (its method Unwrap). Devices of the host have none of them: packages compute such things there themselves.
 func As[T any](dev Device) (t T, ok bool) {
 	for dev != nil {
@@ -109,4 +109,14 @@ type Stepper interface {
 	// AdamW makes one step on p with the gradient g and the moments m and v, F32 without gaps and of one length. Products and sums
 	// are rounded one by one, as on the host.
 	AdamW(p, m, v, g Mat, s AdamStep)
+}
+
+// Assembler is a device that joins shards to matrices: a row of dst, F32 [r, l·w], is l rows of pool, F32 [n, w], side by side, those that
+// the next l numbers of ids name. Mixture of Shards makes the factors of its adapters so.
+type Assembler interface {
+	// Assemble writes dst. ids has r·l row numbers of pool.
+	Assemble(dst, pool Mat, ids []int32)
+	// Scatter adds the shards of src, which lie as those of dst, to the rows of pool that ids names: the gradient of Assemble. A number may
+	// come several times; its shards are added one after the other, in the order of ids, with the same bits on every device.
+	Scatter(pool, src Mat, ids []int32)
 }

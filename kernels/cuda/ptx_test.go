@@ -60,6 +60,7 @@ var arguments = []struct {
 	{"map", "count_zero_.*|non_finite_.*", unsafe.Sizeof(countArgs{})},
 	{"map", "gather|scatter_add", unsafe.Sizeof(rowsArgs{})},
 	{"map", "gather_back", unsafe.Sizeof(groupArgs{})},
+	{"map", "assemble|scatter", unsafe.Sizeof(shardArgs{})},
 	{"map", "rope", unsafe.Sizeof(ropeArgs{})},
 	{"rows", "norm_rows", unsafe.Sizeof(normArgs{})},
 	{"rows", "norm_back", unsafe.Sizeof(normBackArgs{})},

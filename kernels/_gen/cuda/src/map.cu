@@ -246,6 +246,35 @@ KERNEL(gather_back, GroupArgs, 256, 4) {
   }
 }
 
+// ShardArgs: a row of x is l rows of pool side by side; shard s, at row s/l from column s%l·pool.cols on, is row ids[s] of the pool.
+// In scatter, row targets[g] of the pool receives the shards order[starts[g] … starts[g+1]).
+struct ShardArgs {
+  Mat pool, x;
+  const int *ids, *targets, *starts, *order;
+  int l, count;  // of shards, or of targets
+};
+
+DEV float* shardOf(const ShardArgs& a, int s) { return row<F32>(a.x, s / a.l) + (i64)(s % a.l) * a.pool.cols; }
+
+KERNEL(assemble, ShardArgs, 256, 4) {
+  for (int s = by(); s < a.count; s += gy()) {
+    float *d = shardOf(a, s), *x = row<F32>(a.pool, a.ids[s]);
+    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.pool.cols; j += (i64)gx() * nthreads()) d[j] = x[j];
+  }
+}
+
+// scatter adds one shard after the other, each element by one thread: the bits are those of the host.
+KERNEL(scatter, ShardArgs, 256, 4) {
+  for (int g = by(); g < a.count; g += gy()) {
+    float* d = row<F32>(a.pool, a.targets[g]);
+    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.pool.cols; j += (i64)gx() * nthreads()) {
+      float sum = d[j];
+      for (int k = a.starts[g]; k < a.starts[g + 1]; k++) sum += shardOf(a, a.order[k])[j];
+      d[j] = sum;
+    }
+  }
+}
+
 // RopeArgs: rotations of the first 2·half channels of every head.
 struct RopeArgs {
   Mat x, cos, sin;
