@@ -83,6 +83,7 @@ type Options struct {
 	Each           func(Step)      `json:"-"` // after every step
 	Note           func(e Eval)    `json:"-"` // after every evaluation
 	Plan           func(r RunPlan) `json:"-"` // before the first step
+	Remark         func(s string)  `json:"-"` // of states that are damaged: what they had is done again
 }
 
 // Pattern gives a rank or an alpha to the modules whose path ends in what the regular expression Key matches.

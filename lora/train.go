@@ -229,7 +229,7 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 	}
 	set := train.Settings{
 		LR: o.LR, Schedule: schedule, Clip: o.Clip, EvalEvery: o.EvalEvery, Batch: or(o.MicroBatch, o.Batch), KeepBest: o.KeepBest,
-		Dir: o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Each: o.Each, Note: o.Note,
+		Dir: o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Each: o.Each, Note: o.Note, Remark: o.Remark,
 	}
 	if o.Eval != nil {
 		if err := o.Eval.Check(m.Config().Vocab); err != nil {

@@ -1,11 +1,13 @@
 package train
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // FuzzState: the state of an interrupted training run.
@@ -30,6 +32,9 @@ func FuzzState(f *testing.F) {
 		}
 		var p Progress
 		s, err := readState(path, &p)
+		if errors.Is(err, ErrState) { // of what is not damaged no more is known than of this
+			s, err = safetensors.Open(path)
+		}
 		if err != nil {
 			return
 		}

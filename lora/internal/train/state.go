@@ -1,6 +1,8 @@
 package train
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +40,8 @@ const (
 	bestName    = "best.safetensors"
 	optimiser   = "optimizer."
 	progressKey = "progress"
-	haltedName  = "halted" // is there after a step whose loss was not finite, until the next state is written
+	sumName     = "checksum.sha256" // a tensor of 32 bytes: see [checksum]
+	haltedName  = "halted"          // is there after a step whose loss was not finite, until the next state is written
 )
 
 // entry is a tensor of a state file.
@@ -55,10 +58,11 @@ func writeState(path string, entries []entry, progress any) error {
 	if err != nil {
 		return err
 	}
-	infos := make([]safetensors.Info, len(entries))
+	infos := make([]safetensors.Info, len(entries), len(entries)+1)
 	for i, e := range entries {
 		infos[i] = safetensors.Info{Name: e.name, DType: e.t, Shape: []int64{int64(e.len)}}
 	}
+	infos = append(infos, safetensors.Info{Name: sumName, DType: safetensors.U8, Shape: []int64{sha256.Size}})
 	w, err := safetensors.Create(path, infos, map[string]string{progressKey: string(text)}, safetensors.Options{Order: safetensors.OrderAligned, Overwrite: true})
 	if err != nil {
 		return err
@@ -68,17 +72,61 @@ func writeState(path string, entries []entry, progress any) error {
 		most = max(most, e.len*e.t.Bits()/8)
 	}
 	scratch := make([]byte, most)
+	sums := checksum{}
 	for _, e := range entries {
 		data, err := e.data(scratch[:e.len*e.t.Bits()/8])
 		if err == nil {
+			sums.add(e.name, e.t, data)
 			err = w.WriteTensor(e.name, data)
 		}
 		if err != nil {
 			return errors.Join(err, w.Abort())
 		}
 	}
-	if err := w.Finish(); err != nil {
+	if err = w.WriteTensor(sumName, sums.of(string(text))); err == nil {
+		err = w.Finish()
+	}
+	if err != nil {
 		return errors.Join(err, w.Abort())
+	}
+	return nil
+}
+
+// checksum has a line for each tensor of a state: name, type and SHA-256.
+type checksum []string
+
+func (c *checksum) add(name string, t safetensors.DType, data []byte) {
+	*c = append(*c, fmt.Sprintf("%s %v %x\n", name, t, sha256.Sum256(data)))
+}
+
+// of is the SHA-256 of the lines in their order, behind the progress.
+func (c checksum) of(progress string) []byte {
+	slices.Sort(c)
+	sum := sha256.Sum256([]byte(progress + "\n" + strings.Join(c, "")))
+	return sum[:]
+}
+
+// verify compares a state with its checksum.
+func verify(f *safetensors.File) error {
+	want := make([]byte, sha256.Size)
+	if info, ok := f.Info(sumName); !ok || info.Size != sha256.Size {
+		return fmt.Errorf("%w: it has no checksum", ErrState)
+	}
+	if _, err := f.ReadAt(sumName, want, 0); err != nil {
+		return err
+	}
+	var sums checksum
+	for _, n := range f.Names() {
+		if n == sumName {
+			continue
+		}
+		info, _ := f.Info(n)
+		if err := f.View(n, func(data []byte) error { sums.add(n, info.DType, data); return nil }); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(want, sums.of(f.Metadata()[progressKey])) {
+		return fmt.Errorf("%w: damaged since it was written", ErrState)
 	}
 	return nil
 }
@@ -145,11 +193,14 @@ func empty(dir string) error {
 	return err
 }
 
-// readState opens a state file and reads what is in its header.
+// readState opens a state file, checks that it is what was written, and reads what is in its header.
 func readState(path string, progress any) (*safetensors.File, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err
+	}
+	if err = verify(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	if err := json.Unmarshal([]byte(f.Metadata()[progressKey]), progress); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrState, err), f.Close())

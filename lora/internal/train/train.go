@@ -9,11 +9,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // Step is what happened in one step.
@@ -55,6 +57,8 @@ type Settings struct {
 	Start func(done int) // before the first step, with the steps of earlier runs; nil: nobody
 	Each  func(Step)     // after every step
 	Note  func(Eval)     // after every evaluation
+	// Remark is told of states that are damaged; nil: nobody.
+	Remark func(string)
 }
 
 // Subject is what is trained.
@@ -126,16 +130,8 @@ func (r *run) open() error {
 	if err := os.MkdirAll(r.o.Dir, 0o777); err != nil {
 		return err
 	}
-	path, _, err := Latest(r.o.Dir)
+	path, p, err := r.newest()
 	if err != nil || path == "" {
-		return err
-	}
-	var p Progress
-	f, err := readState(path, &p)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
 		return err
 	}
 	if p.Fingerprint != r.o.Fingerprint && (p.Same != r.o.Same || !there(r.o.Dir, haltedName)) {
@@ -145,8 +141,35 @@ func (r *run) open() error {
 		return fmt.Errorf("%s: %w: %d steps, %d planned", path, ErrState, p.Step, len(r.plan.Steps))
 	}
 	p.Fingerprint = r.o.Fingerprint
-	r.done = &p
+	r.done = p
 	return r.Restore(path, new(Progress), false)
+}
+
+// newest reads the newest state that is what was written; path is empty if there is none. Those that are not are removed, which is said: their
+// steps are done again.
+func (r *run) newest() (path string, p *Progress, err error) {
+	for {
+		path, steps, err := Latest(r.o.Dir)
+		if err != nil || path == "" {
+			return "", nil, err
+		}
+		p := &Progress{}
+		f, err := readState(path, p)
+		if err == nil {
+			return path, p, f.Close()
+		}
+		var format *safetensors.Error
+		var system syscall.Errno
+		if !errors.Is(err, ErrState) && !errors.As(err, &format) || errors.As(err, &system) {
+			return "", nil, err
+		}
+		if r.o.Remark != nil {
+			r.o.Remark(fmt.Sprintf("%v: the state after %d steps is not used, and steps are done again", err, steps))
+		}
+		if err := os.Remove(path); err != nil {
+			return "", nil, err
+		}
+	}
 }
 
 func there(dir, name string) bool {

@@ -292,6 +292,7 @@ func (r *run) finish() error {
 func (r *run) watch() {
 	o := &r.o.Options
 	spent, tokens := 0.0, 0
+	o.Remark = func(s string) { r.Note("%s", s) }
 	o.Plan = func(p lora.RunPlan) {
 		r.bar = r.Progress("training", int64(p.Steps))
 		if p.Done > 0 {
