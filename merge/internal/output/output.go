@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
@@ -34,9 +35,10 @@ var (
 const ManifestName = "merge.json"
 
 const (
-	journalName  = ".merge-journal.jsonl"
-	journalLimit = 1 << 30
-	manifestMax  = 64 << 20
+	journalName   = ".merge-journal.jsonl"
+	partialSuffix = ".partial" // of a file that safetensors is writing
+	journalLimit  = 1 << 30
+	manifestMax   = 64 << 20
 )
 
 // syncBytes and syncTime are how much is written between two entries of the journal.
@@ -51,8 +53,9 @@ type Options struct {
 	Resume    bool   // continue an unfinished output of the same job, or start one
 	Job       string // identifies recipe, inputs and choices
 	Tensors   []safetensors.Info
-	MaxShard  int64 // bytes per file, 0: no bound
-	Every     int64 // bytes written between two entries of the journal; 0: 256 MiB, or what five seconds write
+	Joints    []arch.Joint // tensors to write in place of those that lie in them, which are still written and noted by their own names
+	MaxShard  int64        // bytes per file, 0: no bound
+	Every     int64        // bytes written between two entries of the journal; 0: 256 MiB, or what five seconds write
 }
 
 // Folder is an output in the making.
@@ -64,15 +67,18 @@ type Folder struct {
 	files    direct.Files
 	journal  *os.File
 	complete bool
+	inside   map[string]inside // tensors that lie in others
 
 	mu      sync.Mutex
+	left    map[string]int   // of the others, how many of their parts are not written
 	sums    map[string][]sum // of finished chunks
 	pending []string         // tensors written since the last entry
 	bytes   int64
 	last    time.Time // of the last entry
 	syncing bool
 	failure error
-	idle    *sync.Cond
+	idle    *sync.Cond // a commit has ended, or what behind waits for is there
+	behind  behind
 }
 
 // sum is the checksum of a part of a tensor.
@@ -97,6 +103,7 @@ func Open(dir string, o Options) (*Folder, error) {
 	}
 	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}, last: time.Now()}
 	f.idle = sync.NewCond(&f.mu)
+	f.join()
 	if err := f.target(); err != nil || f.complete {
 		return f, err
 	}
@@ -289,32 +296,45 @@ func (f *Folder) note(e entry) error {
 func (f *Folder) Complete() bool { return f.complete }
 
 // Done tells whether a tensor is complete, from this run or an interrupted one.
-func (f *Folder) Done(name string) bool { return f.writer.Done(name) }
+func (f *Folder) Done(name string) bool { return f.writer.Done(f.place(name).name) }
 
 // Shards lists the names of the files.
 func (f *Folder) Shards() []string { return f.writer.Shards() }
 
 // Position is where a tensor's first byte lies in its file.
-func (f *Folder) Position(name string) int64 { return f.writer.Position(name) }
+func (f *Folder) Position(name string) int64 {
+	at := f.place(name)
+	return f.writer.Position(at.name) + at.first
+}
 
 // WriteAt writes a part of a tensor; several goroutines may call it at once.
 func (f *Folder) WriteAt(name string, p []byte, off int64) error {
-	if err := f.writer.WriteAt(name, p, off); err != nil {
-		return err
-	}
+	at := f.place(name)
+	name, off = at.name, off+at.first
+	f.enter()
+	err := f.writer.WriteAt(name, p, off)
 	s := sum{off, int64(len(p)), vec.Checksum(p)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.leave()
+	if err != nil {
+		return err
+	}
 	f.sums[name] = append(f.sums[name], s)
 	f.bytes += s.Len
+	f.queue(name, s)
 	return nil
 }
 
 // Written notes that all parts of a tensor are written. Now and then what was written is made durable and entered in the
 // journal, beside further work.
 func (f *Folder) Written(name string) error {
+	name = f.place(name).name
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.left[name]--; f.left[name] > 0 { // other parts of it are to come
+		return f.failure
+	}
 	f.pending = append(f.pending, name)
 	if f.failure != nil || f.syncing || !f.due() {
 		return f.failure
@@ -359,11 +379,12 @@ func (f *Folder) settle() error {
 	return f.failure
 }
 
-// Finish completes the files, reads them back, adds what side writes to the folder and gives it its final name.
+// Finish completes the files, reads back what ReadBehind has not, adds what side writes to the folder and gives it its final name.
 func (f *Folder) Finish(side func(dir string) error) error {
 	if f.complete {
 		return nil
 	}
+	f.halt()
 	if err := f.catchUp(); err != nil {
 		return err
 	}
@@ -431,6 +452,7 @@ func (f *Folder) Suspend() error {
 	if f.complete {
 		return nil
 	}
+	f.halt()
 	return errors.Join(f.catchUp(), f.files.Close(), f.writer.Suspend(), f.journal.Close())
 }
 
@@ -439,6 +461,7 @@ func (f *Folder) Abort() error {
 	if f.complete {
 		return nil
 	}
+	f.halt()
 	_ = f.settle() // the output goes anyway
 	return errors.Join(f.files.Close(), f.writer.Abort(), f.journal.Close(), os.RemoveAll(f.stage))
 }

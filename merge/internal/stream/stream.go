@@ -63,6 +63,9 @@ type Sink interface {
 	Position(name string) int64
 }
 
+// Behind is a [Sink] that can read back what is written while the rest is merged, within so many bytes of memory.
+type Behind interface{ ReadBehind(bytes int64) }
+
 // Options of [Run].
 type Options struct {
 	Workers int   // at most; 0: GOMAXPROCS
@@ -122,6 +125,10 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	o, reserved, err := fit(groups, o)
 	if err != nil {
 		return nil, err
+	}
+	if b, ok := sink.(Behind); ok {
+		_, most := largest(groups)
+		b.ReadBehind(o.Memory - reserved - most)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
