@@ -87,7 +87,7 @@ func (w *work) open(named map[string]string) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		w.inputs = append(w.inputs, recipe.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Config: config})
+		w.inputs = append(w.inputs, recipe.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Fused: m.Fused(), Config: config})
 	}
 	return nil
 }

@@ -86,6 +86,7 @@ type Tensor struct {
 	Role       Role     `json:"role"`
 	Part       string   `json:"part"` // "" for the weight, "bias"
 	Name       string   `json:"name"`
+	Fused      string   `json:"fused"`      // where it lies in the layout of [Arch.Split]; "": under its own name there too
 	Shape      []string `json:"shape"`      // dimension names, outermost first
 	Transposed bool     `json:"transposed"` // a matrix stored [in, out]
 	When       string   `json:"when"`       // condition, "" is always

@@ -53,7 +53,7 @@ type adapter struct {
 	changes map[string]*change // by the model's tensor
 }
 
-func openAdapter(dir string, model *safetensors.Dir) (*adapter, error) {
+func openAdapter(dir string, model *Model) (*adapter, error) {
 	a := &adapter{dir: dir, changes: map[string]*change{}}
 	if err := a.readConfig(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (a *adapter) readConfig() error {
 var pairs = [][2]string{{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"}}
 
 // match finds the model's tensor for each of the adapter's.
-func (a *adapter) match(model *safetensors.Dir) error {
+func (a *adapter) match(model *Model) error {
 	names := a.file.Names()
 	for _, name := range names {
 		done := false
@@ -127,7 +127,7 @@ func (a *adapter) fault(name, format string, args ...any) error {
 }
 
 // target is the model's tensor of a module's parameter.
-func target(model *safetensors.Dir, module, parameter string) (safetensors.Info, bool) {
+func target(model *Model, module, parameter string) (safetensors.Info, bool) {
 	module = strings.TrimPrefix(module, "base_model.model.")
 	for _, saved := range []string{".modules_to_save.default", ".base_layer"} {
 		module = strings.TrimSuffix(module, saved)
@@ -141,7 +141,7 @@ func target(model *safetensors.Dir, module, parameter string) (safetensors.Info,
 }
 
 // replacement notes a tensor that takes the place of the model's: modules_to_save and biases.
-func (a *adapter) replacement(model *safetensors.Dir, name string) error {
+func (a *adapter) replacement(model *Model, name string) error {
 	at := strings.LastIndexByte(name, '.')
 	if at < 0 || strings.Contains(name, "lora_") {
 		return a.fault(name, "not known")
@@ -159,7 +159,7 @@ func (a *adapter) replacement(model *safetensors.Dir, name string) error {
 }
 
 // product reads the factors of a module, scaled.
-func (a *adapter) product(model *safetensors.Dir, module string, pair [2]string, embedding bool) error {
+func (a *adapter) product(model *Model, module string, pair [2]string, embedding bool) error {
 	info, ok := target(model, module, "weight")
 	if !ok {
 		return a.fault(module+pair[0], "the model has no such module")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
@@ -17,7 +18,9 @@ type Model struct {
 	Name    string // for messages
 	Path    string
 	Dir     *safetensors.Dir
-	adapter *adapter // nil: none
+	parts   map[string]arch.Part // experts that lie in tensors with others, by their own names
+	names   []string             // of all tensors, with those of the experts
+	adapter *adapter             // nil: none
 }
 
 // Open opens the checkpoint in dir and the adapter in adapterDir, "" for none.
@@ -30,8 +33,11 @@ func Open(name, dir, adapterDir string) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{Name: name, Path: dir, Dir: d}
+	if err := m.split(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
 	if adapterDir != "" {
-		if m.adapter, err = openAdapter(adapterDir, d); err != nil {
+		if m.adapter, err = openAdapter(adapterDir, m); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 	}
@@ -46,12 +52,11 @@ func (m *Model) Close() error {
 	return m.Dir.Close()
 }
 
-// Infos lists the tensors in the order of the files.
+// Infos lists the tensors in the order of the files; experts are tensors of their own, however they are stored.
 func (m *Model) Infos() []safetensors.Info {
-	names := m.Dir.Names()
-	list := make([]safetensors.Info, len(names))
-	for i, n := range names {
-		list[i], _ = m.Dir.Info(n)
+	list := make([]safetensors.Info, len(m.names))
+	for i, n := range m.names {
+		list[i], _ = m.Info(n)
 	}
 	return list
 }
@@ -70,7 +75,7 @@ func (m *Model) Files() []string {
 
 // Source reads a tensor; elements are rounded to the type round before anything else, 0: not.
 func (m *Model) Source(name string, round safetensors.DType) (stream.Source, error) {
-	info, ok := m.Dir.Info(name)
+	info, ok := m.Info(name)
 	if !ok {
 		return nil, fmt.Errorf("%s: tensor %q: %w", m.Path, name, safetensors.ErrUnknownTensor)
 	}
@@ -101,11 +106,11 @@ func (m *Model) Source(name string, round safetensors.DType) (stream.Source, err
 }
 
 func (m *Model) mapped(name string, d, round safetensors.DType) (stream.Source, error) {
-	data, err := m.Dir.Bytes(name)
+	data, err := m.bytes(name)
 	if err != nil {
 		return nil, err
 	}
-	s, err := stream.NewMapped(data, d, round, func() { _ = m.Dir.Release(name) }) // a failing release costs memory alone
+	s, err := stream.NewMapped(data, d, round, func() { m.release(name) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: tensor %q: %w", m.Path, name, err)
 	}
@@ -117,7 +122,7 @@ func (m *Model) Raw(name string) ([]byte, error) {
 	if m.adapter != nil && m.adapter.changes[name] != nil {
 		return nil, nil
 	}
-	return m.Dir.Bytes(name)
+	return m.bytes(name)
 }
 
 // adapted adds a product of low rank, left [rows, rank] · right [rank, cols], to the rows of a tensor.

@@ -360,7 +360,7 @@ func (m *Mixture) add(name string, shape []int64, pieces ...piece) error {
 		if p.model < 0 {
 			p.size = total
 		} else {
-			info, ok := m.models[p.model].Dir.Info(p.name)
+			info, ok := m.models[p.model].Info(p.name)
 			if !ok {
 				return fmt.Errorf("%w: %s has no %s", ErrTensor, m.refs[p.model], p.name)
 			}
@@ -382,7 +382,7 @@ func (m *Mixture) add(name string, shape []int64, pieces ...piece) error {
 
 // mainType is the type of the base's token table.
 func (m *Mixture) mainType() safetensors.DType {
-	if info, ok := m.models[0].Dir.Info("model.embed_tokens.weight"); ok {
+	if info, ok := m.models[0].Info("model.embed_tokens.weight"); ok {
 		return info.DType
 	}
 	return safetensors.F32

@@ -21,6 +21,7 @@ type Plan struct {
 
 	DType, OutDType safetensors.DType // as the recipe says, 0: not at all
 	Tensors         []Tensor
+	Joints          []arch.Joint // what Tensors is written in, where the layout asks for it
 	Tokenizer       *Tokenizer
 	ChatTemplate    string
 	Warnings        []string

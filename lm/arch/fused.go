@@ -1,0 +1,135 @@
+package arch
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Part is a parameter of the table as it lies inside of a stored tensor.
+type Part struct {
+	Name  string  // as the table spells it
+	Shape []int64 // of the parameter
+	From  string  // the stored tensor
+	First int64   // the parameter's first element there; the others follow
+}
+
+// Joint is a tensor that holds several parameters of the table.
+type Joint struct {
+	Name  string
+	Shape []int64
+	Parts []Part // one after the other, which fill it
+}
+
+// maxExperts bounds the experts of a block, far above any model.
+const maxExperts = 1 << 16
+
+// OfText gives the architecture that the text of a config.json names; nil where it names none that has a table, or is no configuration.
+func OfText(config []byte) *Arch {
+	var c struct {
+		ModelType string `json:"model_type"`
+	}
+	if json.Unmarshal(config, &c) != nil {
+		return nil
+	}
+	a, err := Lookup(c.ModelType)
+	if err != nil {
+		return nil
+	}
+	return a
+}
+
+// Split lists the parameters that a stored tensor of the given shape holds in the fused layout of mixtures, which version 5 of the transformers
+// library has in memory and some programs write: the experts of a block lie in gate_up_proj [experts, 2·inner, hidden], for each of
+// them the rows of gate before those of up, and in down_proj [experts, hidden, inner]. It gives nil for every other tensor.
+func (a *Arch) Split(name string, shape []int64) []Part {
+	l := slices.IndexFunc(a.Tensors, func(t Tensor) bool { return t.Fused != "" && matches(t.Fused, name) })
+	if l < 0 {
+		return nil
+	}
+	template := a.Tensors[l].Fused
+	before, after, _ := strings.Cut(template, "{l}")
+	block, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
+	if err != nil || Expand(template, block, 0) != name {
+		return nil
+	}
+	members := a.members(template)
+	if !members[0].PerExpert() {
+		return []Part{{Name: Expand(members[0].Name, block, 0), Shape: slices.Clone(shape), From: name}}
+	}
+	n := int64(len(members))
+	if len(shape) != 3 || shape[0] < 1 || shape[0] > maxExperts || shape[1] < n || shape[1]%n != 0 || shape[2] < 1 {
+		return nil
+	}
+	var parts []Part
+	rows, cols, first := shape[1]/n, shape[2], int64(0)
+	for e := range int(shape[0]) {
+		for _, t := range members {
+			parts = append(parts, Part{Name: Expand(t.Name, block, e), Shape: []int64{rows, cols}, From: name, First: first})
+			first += rows * cols
+		}
+	}
+	return parts
+}
+
+// members are the tensors of the table that lie in one fused tensor, in their order there.
+func (a *Arch) members(fused string) []Tensor {
+	var list []Tensor
+	for _, t := range a.Tensors {
+		if t.Fused == fused {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// Fuse is the way back from [Arch.Split]: the fused tensors of a block, made of parameters whose shapes are given by the table's names. ok is
+// false where some of them are missing or do not go together; a block without experts has none.
+func (a *Arch) Fuse(block int, shape func(name string) ([]int64, bool)) (list []Joint, ok bool) {
+	var done []string
+	for i := range a.Tensors {
+		fused := a.Tensors[i].Fused
+		if fused == "" || slices.Contains(done, fused) {
+			continue
+		}
+		done = append(done, fused)
+		j, found, ok := a.fuse(fused, block, shape)
+		if !ok {
+			return nil, false
+		}
+		if found {
+			list = append(list, j)
+		}
+	}
+	return list, true
+}
+
+// fuse makes one fused tensor; found is false where the block has none of its parameters.
+func (a *Arch) fuse(fused string, block int, shape func(name string) ([]int64, bool)) (j Joint, found, ok bool) {
+	members := a.members(fused)
+	j.Name = Expand(fused, block, 0)
+	var first int64
+	for e := range maxExperts {
+		for k, t := range members {
+			name := Expand(t.Name, block, e)
+			have, there := shape(name)
+			switch {
+			case !there && k == 0 && e == 0:
+				return j, false, true
+			case !there && k == 0:
+				j.Shape = []int64{int64(e), int64(len(members)) * j.Parts[0].Shape[0], j.Parts[0].Shape[1]}
+				return j, true, true
+			case !there, t.PerExpert() && len(have) != 2, len(j.Parts) > 0 && !slices.Equal(have, j.Parts[0].Shape):
+				return j, true, false
+			}
+			j.Parts = append(j.Parts, Part{Name: name, Shape: have, From: j.Name, First: first})
+			if !t.PerExpert() {
+				j.Shape = slices.Clone(have)
+				return j, true, true
+			}
+			first += have[0] * have[1]
+		}
+	}
+	return j, true, false
+}

@@ -1,0 +1,88 @@
+package arch_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// TestSplitAndFuse: what lies in a fused tensor has the names and shapes of the table, fills the tensor, and makes it again.
+func TestSplitAndFuse(t *testing.T) {
+	mixtures := 0
+	for _, name := range arch.Known() {
+		a, err := arch.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := map[string][]int64{"model.layers.12.mlp.experts.gate_up_proj": {3, 10, 4}, "model.layers.12.mlp.experts.down_proj": {3, 4, 5}}
+		shapes := map[string][]int64{}
+		for from, shape := range stored {
+			next := int64(0)
+			for _, p := range a.Split(from, shape) {
+				if p.From != from || p.First != next {
+					t.Fatalf("%s: %+v does not begin at %d", name, p, next)
+				}
+				next += p.Shape[0] * p.Shape[1]
+				shapes[p.Name] = p.Shape
+			}
+			if next != 0 && next != shape[0]*shape[1]*shape[2] {
+				t.Fatalf("%s: %s is filled up to %d", name, from, next)
+			}
+		}
+		if len(shapes) == 0 {
+			continue
+		}
+		mixtures++
+		lookup := func(n string) ([]int64, bool) { s, ok := shapes[n]; return s, ok }
+		joints, ok := a.Fuse(12, lookup)
+		if !ok || len(shapes) != 9 || len(joints) != 2 {
+			t.Fatalf("%s: %v %v %v", name, shapes, joints, ok)
+		}
+		for _, j := range joints {
+			if !slices.Equal(j.Shape, stored[j.Name]) || !slices.EqualFunc(j.Parts, a.Split(j.Name, j.Shape), func(p, q arch.Part) bool { return p.Name == q.Name && p.First == q.First }) {
+				t.Errorf("%s: %+v", name, j)
+			}
+		}
+		if joints, ok := a.Fuse(11, lookup); !ok || joints != nil {
+			t.Errorf("%s: a block without experts: %v %v", name, joints, ok)
+		}
+		delete(shapes, joints[0].Parts[3].Name)
+		if _, ok := a.Fuse(12, lookup); ok {
+			t.Errorf("%s: fused without %s", name, joints[0].Parts[3].Name)
+		}
+	}
+	if mixtures != 4 {
+		t.Errorf("%d architectures have a fused layout, not 4", mixtures)
+	}
+}
+
+// TestSplitRouter: Mixtral's router has another name beside fused experts.
+func TestSplitRouter(t *testing.T) {
+	a := arch.OfText([]byte(`{"model_type":"mixtral"}`))
+	p := a.Split("model.layers.0.mlp.gate.weight", []int64{8, 4})
+	if len(p) != 1 || p[0].Name != "model.layers.0.block_sparse_moe.gate.weight" || !slices.Equal(p[0].Shape, []int64{8, 4}) {
+		t.Error(p)
+	}
+}
+
+// TestSplitStrange: what only looks like a fused tensor is none.
+func TestSplitStrange(t *testing.T) {
+	a := arch.OfText([]byte(`{"model_type":"qwen3_moe"}`))
+	for name, shape := range map[string][]int64{
+		"model.layers.0.mlp.experts.gate_up_proj":                    {2, 3, 4},
+		"model.layers.1.mlp.experts.gate_up_proj":                    {1 << 40, 2, 0},
+		"model.layers.2.mlp.experts.gate_up_proj":                    {1 << 40, 2, 1},
+		"model.layers.3.mlp.experts.down_proj":                       {4, 4},
+		"model.layers.01.mlp.experts.down_proj":                      {1, 4, 4},
+		"model.layers.99999999999999999999999.mlp.experts.down_proj": {1, 4, 4},
+		"model.layers.4.mlp.experts.down_proj.weight":                {1, 4, 4},
+	} {
+		if p := a.Split(name, shape); p != nil {
+			t.Errorf("%s %v: %d parts", name, shape, len(p))
+		}
+	}
+	if arch.OfText([]byte(`{"model_type":"none"}`)) != nil || arch.OfText([]byte(`{`)) != nil {
+		t.Error("a table for no architecture")
+	}
+}
