@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/regular"
@@ -88,7 +86,7 @@ func take(dir string, overwrite bool) (*place, error) {
 	if err := os.MkdirAll(state, 0o777); err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(state, "lock"))
+	lock, err := shell.Lock(filepath.Join(state, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("--out %s: %w", dir, err)
 	}
@@ -101,18 +99,6 @@ func take(dir string, overwrite bool) (*place, error) {
 	return p, nil
 }
 
-// lockFile locks a file until it is closed by all who have it. The error is shell.ErrBusy if somebody else has it.
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil, errors.Join(shell.ErrBusy, f.Close())
-	}
-	return f, nil
-}
-
 // lockEvery is how often a lock is asked for that another process still has.
 const lockEvery = 50 * time.Millisecond
 
@@ -120,13 +106,13 @@ const lockEvery = 50 * time.Millisecond
 // program still ends.
 func hold(ctx context.Context, dir, job string) (*os.File, error) {
 	path := filepath.Join(dir, stateFolder, job+".lock")
-	f, err := lockFile(path)
+	f, err := shell.Lock(path)
 	for errors.Is(err, shell.ErrBusy) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(lockEvery):
-			f, err = lockFile(path)
+			f, err = shell.Lock(path)
 		}
 	}
 	return f, err

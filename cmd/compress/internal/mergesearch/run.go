@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
@@ -83,15 +81,9 @@ func (s *search) take() (*os.File, error) {
 	if s.begun() && !s.o.Resume {
 		return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it)", s.out, merge.ErrExists)
 	}
-	if err := os.MkdirAll(s.state(""), 0o777); err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	lock, err := os.OpenFile(s.state("lock"), os.O_CREATE|os.O_RDWR, 0o666)
+	lock, err := shell.Lock(s.state("lock"))
 	if err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("--out %s: %w", s.out, shell.ErrBusy), lock.Close())
+		return nil, fmt.Errorf("--out %s: %w", s.out, err)
 	}
 	return lock, nil
 }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
@@ -50,14 +48,8 @@ func take(o *Options) (*place, error) {
 	}
 	p := &place{dir: o.Out}
 	state := filepath.Join(o.Out, editeval.StateFolder)
-	if err := os.MkdirAll(state, 0o777); err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	if p.lock, err = os.OpenFile(filepath.Join(state, "lock"), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	if unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil, errors.Join(fmt.Errorf("--out %s: %w", o.Out, shell.ErrBusy), p.lock.Close())
+	if p.lock, err = shell.Lock(filepath.Join(state, "lock")); err != nil {
+		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
 	if o.Overwrite && !o.Resume {
 		entries, err := os.ReadDir(state)
@@ -98,18 +90,7 @@ func (p *place) release() error {
 // clear removes what only an interrupted run needs.
 func (p *place) clear() error { return os.RemoveAll(filepath.Join(p.dir, editeval.StateFolder)) }
 
-// hold keeps other processes away from a unit until the file is closed; a process that dies lets go of it.
+// hold keeps other processes away from a unit until the file is closed.
 func hold(dir, id string) (*os.File, error) {
-	folder := filepath.Join(dir, editeval.StateFolder, "locks")
-	if err := os.MkdirAll(folder, 0o777); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(folder, id), os.O_CREATE|os.O_RDWR, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(shell.ErrBusy, f.Close())
-	}
-	return f, nil
+	return shell.Lock(filepath.Join(dir, editeval.StateFolder, "locks", id))
 }

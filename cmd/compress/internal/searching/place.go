@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/gp"
@@ -56,14 +54,8 @@ func take(o *Options) (*place, error) {
 		}
 	}
 	p := &place{dir: o.Out}
-	if err := os.MkdirAll(filepath.Join(o.Out, stateDir), 0o777); err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	if p.lock, err = os.OpenFile(filepath.Join(o.Out, stateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o666); err != nil {
-		return nil, fmt.Errorf("--out: %w", err)
-	}
-	if err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("--out %s: %w", o.Out, shell.ErrBusy), p.lock.Close())
+	if p.lock, err = shell.Lock(filepath.Join(o.Out, stateDir, "lock")); err != nil {
+		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
 	if o.Overwrite && !o.Resume {
 		for _, name := range append(names, filepath.Join(stateDir, "queue")) {
