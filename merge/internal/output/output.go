@@ -104,7 +104,6 @@ func Open(dir string, o Options) (*Folder, error) {
 	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}, last: time.Now()}
 	f.idle = sync.NewCond(&f.mu)
 	f.join()
-	f.join()
 	if err := f.target(); err != nil || f.complete {
 		return f, err
 	}
@@ -310,8 +309,6 @@ func (f *Folder) Position(name string) int64 {
 
 // WriteAt writes a part of a tensor; several goroutines may call it at once.
 func (f *Folder) WriteAt(name string, p []byte, off int64) error {
-	at := f.place(name)
-	name, off = at.name, off+at.first
 	at := f.place(name)
 	name, off = at.name, off+at.first
 	f.enter()
