@@ -1,10 +1,6 @@
 package checkpoint
 
-import (
-	"context"
-
-	"github.com/modelcompress/compress/safetensors"
-)
+import "context"
 
 // Diff is the result of a comparison.
 type Diff struct {
@@ -28,14 +24,14 @@ type TensorDiff struct {
 	Relative *float64 `json:"relative"` // |a-b| / |a|, Euclidean norms
 }
 
-// Compare compares two checkpoints, folders or .safetensors files. Equal tensors are only counted, unless all is set.
+// Compare compares two checkpoints, folders or .safetensors files; experts count as tensors of their own, however they are stored. Equal tensors are only counted, unless all is set.
 func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, error) {
-	a, err := safetensors.OpenDir(pathA)
+	a, err := openApart(pathA)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	b, err := safetensors.OpenDir(pathB)
+	b, err := openApart(pathB)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,65 @@
+package checkpoint
+
+import (
+	"path/filepath"
+
+	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// apart is a checkpoint whose experts are tensors of their own, also where it keeps those of a block in one; see [arch.Arch.Split].
+type apart struct {
+	*safetensors.Dir
+	names []string
+	parts map[string]arch.Part
+}
+
+// openApart opens a folder or file. Without a config.json that names an architecture with a table, tensors are what they are.
+func openApart(path string) (*apart, error) {
+	d, err := safetensors.OpenDir(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &apart{Dir: d, parts: map[string]arch.Part{}}
+	text, _ := regular.ReadFile(filepath.Join(path, "config.json"), maxConfig) // a comparison does not need one
+	table := arch.OfText(text)
+	for _, name := range d.Names() {
+		var parts []arch.Part
+		if info, _ := d.Info(name); table != nil && info.DType.Bits()%8 == 0 {
+			parts = table.Split(name, info.Shape)
+		}
+		if len(parts) == 0 {
+			s.names = append(s.names, name)
+		}
+		for _, p := range parts {
+			s.names, s.parts[p.Name] = append(s.names, p.Name), p
+		}
+	}
+	return s, nil
+}
+
+// Names implements [safetensors.Source].
+func (s *apart) Names() []string { return s.names }
+
+// Info implements [safetensors.Source].
+func (s *apart) Info(name string) (safetensors.Info, bool) {
+	p, ok := s.parts[name]
+	if !ok {
+		return s.Dir.Info(name)
+	}
+	info, ok := s.Dir.Info(p.From)
+	part := safetensors.Info{Name: name, DType: info.DType, Shape: p.Shape}
+	part.Size = part.Elements() * int64(info.DType.Bits()/8)
+	return part, ok
+}
+
+// ReadAt implements [safetensors.Source].
+func (s *apart) ReadAt(name string, p []byte, off int64) (int, error) {
+	part, ok := s.parts[name]
+	if !ok {
+		return s.Dir.ReadAt(name, p, off)
+	}
+	info, _ := s.Info(name)
+	return s.Dir.ReadAt(part.From, p, off+part.First*int64(info.DType.Bits()/8))
+}
