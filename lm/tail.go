@@ -30,7 +30,7 @@ func (m *Model) NewTail(ctx context.Context, ids [][]int32, from []int, first in
 		t.Free()
 		return nil, err
 	}
-	t.Filled(from)
+	layer.Filled(t, from)
 	return t, nil
 }
 
@@ -38,18 +38,18 @@ func (m *Model) NewTail(ctx context.Context, ids [][]int32, from []int, first in
 func (m *Model) fill(ctx context.Context, t *Tail, h *Hidden) error {
 	s := m.borrow()
 	defer m.giveBack(s)
-	p, err := m.beginAfter(s, h.Lens, nil, t.Past)
+	p, err := m.beginAfter(s, h.Lens, nil, layer.Before(t))
 	if err != nil {
 		return err
 	}
 	defer p.End()
 	for l := range m.blocks {
-		t.Enter(l, h.X)
+		layer.Enter(t, l, h.X)
 		if err := p.runBlock(ctx, l, h.X); err != nil {
 			return err
 		}
 	}
-	t.Enter(len(m.blocks), h.X)
+	layer.Enter(t, len(m.blocks), h.X)
 	return m.ops.Sync()
 }
 
@@ -72,7 +72,7 @@ func (m *Model) BackwardTails(ctx context.Context, tails []*Tail, o BackwardOpti
 	}
 	defer b.end()
 	b.plan(nil)
-	b.first = tails[0].First
+	b.first = layer.First(tails[0])
 	clear(b.needs[:b.first])
 	clear(b.trains[:b.first])
 	return b.all(ctx, h)

@@ -190,7 +190,7 @@ func (m *mediation) decide() error {
 	baseline := conflict.Baseline(len(m.members), m.spec.Density)
 	m.manifest = experts.Manifest{
 		FormatVersion: experts.FormatVersion, Version: output.Version(), Granularity: m.spec.Granularity, Metric: m.spec.Metric,
-		Density: m.spec.Density, Baseline: baseline, Average: m.spec.Average.Method, Dense: m.spec.Dense.Kind, Keep: m.keep,
+		Density: m.spec.Density, Baseline: baseline, Average: m.spec.Average.Method, Dense: m.spec.Dense.Kind, Keep: experts.Rule(m.keep),
 		Select: conflict.Rule{Name: m.spec.Select.Rule, Value: m.spec.Select.Value, Bytes: m.spec.Select.Bytes, Layers: m.spec.Select.Layers},
 		DType:  m.plan.OutDType.String(), Indices: "U16", Groups: []experts.Group{}, Routed: []string{},
 	}

@@ -8,11 +8,11 @@ import (
 
 // Tail is the last tokens of sequences that run again and again from one block up, and what they need of the earlier ones.
 type Tail struct {
-	First int // block
-	Past  []Past
-	Lens  []int       // last tokens of each sequence
-	Rows  []int32     // of the whole sequences' hidden state: those of the last tokens
-	X     kernels.Mat // what enters the first block in them
+	first int // block
+	past  []Past
+	lens  []int       // last tokens of each sequence
+	rows  []int32     // of the whole sequences' hidden state: those of the last tokens
+	x     kernels.Mat // what enters the first block in them
 
 	ops   *kernels.Ops
 	taken []*kernels.Buffer
@@ -31,18 +31,18 @@ func Outside(lens, at []int) int {
 // NewTail makes room for sequences of total tokens, of which those from some position on are the last ones: caches of their own in the blocks
 // from first on, and in those below one that they share.
 func (s *Setup) NewTail(total, from []int, first int) (*Tail, error) {
-	t := &Tail{First: first, Past: make([]Past, len(total)), ops: s.ops}
+	t := &Tail{first: first, past: make([]Past, len(total)), ops: s.ops}
 	all, longest := 0, 0
 	for i, n := range total {
-		t.Past[i].KV, t.Past[i].Total = make([]KV, len(s.blocks)), n
-		t.Lens = append(t.Lens, n-from[i])
+		t.past[i].KV, t.past[i].Total = make([]KV, len(s.blocks)), n
+		t.lens = append(t.lens, n-from[i])
 		for j := from[i]; j < n; j++ {
-			t.Rows = append(t.Rows, int32(all+j))
+			t.rows = append(t.rows, int32(all+j))
 		}
 		all, longest = all+n, max(longest, n)
 	}
 	var err error
-	if t.X, err = t.take(s, len(t.Rows), s.Config.Hidden); err == nil {
+	if t.x, err = t.take(s, len(t.rows), s.Config.Hidden); err == nil {
 		err = t.caches(s, total, all, longest)
 	}
 	if err != nil {
@@ -57,11 +57,11 @@ func (t *Tail) caches(s *Setup, total []int, all, longest int) error {
 	var own [2]kernels.Mat
 	for l := range s.blocks {
 		rows := all
-		if l < t.First {
+		if l < t.first {
 			rows = longest
 		}
 		for j := range own {
-			if l > 0 && l < t.First {
+			if l > 0 && l < t.first {
 				break
 			}
 			var err error
@@ -71,8 +71,8 @@ func (t *Tail) caches(s *Setup, total []int, all, longest int) error {
 		}
 		at := 0
 		for i, n := range total {
-			t.Past[i].KV[l] = KV{Keys: own[0].RowRange(at, at+n), Values: own[1].RowRange(at, at+n)}
-			if l >= t.First {
+			t.past[i].KV[l] = KV{Keys: own[0].RowRange(at, at+n), Values: own[1].RowRange(at, at+n)}
+			if l >= t.first {
 				at += n
 			}
 		}
@@ -89,34 +89,42 @@ func (t *Tail) take(s *Setup, rows, cols int) (kernels.Mat, error) {
 	return kernels.MatOf(b, rows, cols), nil
 }
 
-// Enter keeps what enters a block, x, if that is the first one.
-func (t *Tail) Enter(block int, x kernels.Mat) {
-	if block == t.First {
-		t.ops.Gather(t.X, x, t.Rows, 1)
+// What follows on tails is the engine's alone: functions, since programs that use lm.Tail see its methods.
+
+// First is the block from which a tail runs.
+func First(t *Tail) int { return t.first }
+
+// Before is what the last tokens of every sequence find before them.
+func Before(t *Tail) []Past { return t.past }
+
+// Enter keeps what enters a block, x, if that is the first one of a tail.
+func Enter(t *Tail, block int, x kernels.Mat) {
+	if block == t.first {
+		t.ops.Gather(t.x, x, t.rows, 1)
 	}
 }
 
-// Filled makes the last tokens the new ones, once the whole sequences have run.
-func (t *Tail) Filled(from []int) {
-	for i := range t.Past {
-		t.Past[i].Start = from[i]
-		for l := range t.Past[i].KV {
-			t.Past[i].KV[l].Rows = from[i]
+// Filled makes the last tokens of a tail the new ones, once the whole sequences have run.
+func Filled(t *Tail, from []int) {
+	for i := range t.past {
+		t.past[i].Start = from[i]
+		for l := range t.past[i].KV {
+			t.past[i].KV[l].Rows = from[i]
 		}
 	}
 }
 
-// Part is the sequences lo … hi-1 of a tail, whose memory it uses.
+// Part is the sequences lo … hi-1 of a tail, whose memory it uses: Free of the whole ends it too.
 func (t *Tail) Part(lo, hi int) *Tail {
 	first, n := 0, 0
-	for i, k := range t.Lens[:hi] {
+	for i, k := range t.lens[:hi] {
 		if i < lo {
 			first += k
 		} else {
 			n += k
 		}
 	}
-	return &Tail{First: t.First, Past: t.Past[lo:hi], Lens: t.Lens[lo:hi], Rows: t.Rows[first : first+n], X: t.X.RowRange(first, first+n), ops: t.ops}
+	return &Tail{first: t.first, past: t.past[lo:hi], lens: t.lens[lo:hi], rows: t.rows[first : first+n], x: t.x.RowRange(first, first+n), ops: t.ops}
 }
 
 // Free gives the memory back.
@@ -131,7 +139,7 @@ func (t *Tail) Free() {
 func (s *Setup) Join(list []*Tail) (x kernels.Mat, lens []int, past []Past, err error) {
 	rows := 0
 	for _, t := range list {
-		lens, past, rows = append(lens, t.Lens...), append(past, t.Past...), rows+t.X.Rows
+		lens, past, rows = append(lens, t.lens...), append(past, t.past...), rows+t.x.Rows
 	}
 	buf, err := s.Device.Alloc(kernels.F32, rows*s.Config.Hidden)
 	if err != nil {
@@ -139,8 +147,8 @@ func (s *Setup) Join(list []*Tail) (x kernels.Mat, lens []int, past []Past, err 
 	}
 	x, rows = kernels.MatOf(buf, rows, s.Config.Hidden), 0
 	for _, t := range list {
-		s.ops.Convert(x.RowRange(rows, rows+t.X.Rows), t.X)
-		rows += t.X.Rows
+		s.ops.Convert(x.RowRange(rows, rows+t.x.Rows), t.x)
+		rows += t.x.Rows
 	}
 	return x, lens, past, nil
 }

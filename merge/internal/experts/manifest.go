@@ -39,7 +39,7 @@ type Manifest struct {
 	Groups        []Group           `json:"groups"`
 	Average       string            `json:"average"`
 	Dense         string            `json:"dense"`
-	Keep          Keep              `json:"keep"`
+	Keep          Rule              `json:"keep"`
 	DType         string            `json:"dtype"`
 	Routed        []string          `json:"routed"` // tensors, in the order of the checkpoint
 	Indices       string            `json:"index_type"`

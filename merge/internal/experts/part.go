@@ -32,8 +32,11 @@ const (
 	Codes   = "codes"   // a few bits per element, the step of its difference, and a scale per run of elements
 )
 
-// Keep says what an expert keeps of its difference from the dense model.
-type Keep struct {
+// Keep carries a [Rule] out.
+type Keep Rule
+
+// Rule says what an expert keeps of its difference from the dense model.
+type Rule struct {
 	Kind  string  `json:"kind"` // magnitude, energy, random, lowrank, bits, sign1
 	Value float64 `json:"value,omitempty"`
 }
