@@ -23,7 +23,7 @@
 //	lora     A and B are trained themselves; with RSLoRA s = alpha/√r; with DoRA the rows of the sum get trained lengths
 //	vera     A = diag(d)·A₀, B = diag(b)·B₀ with random frozen A₀, B₀ for all modules; d and b are trained
 //	prolora  narrow factors repeated along the channels with their ranks rotated
-//	full     every parameter, with [Tune]
+//	full     every parameter, with Tune
 //
 // The switches of Mixture of Shards: Sampling "pure" shares everything, Paired turns pair dissociation off, Shards 1 turns sharding
 // of vectors off, Private -1 turns private ranks off, and Rank = EquivalentRank = Private is LoRA, bit by bit.

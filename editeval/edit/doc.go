@@ -4,7 +4,7 @@
 // # Use
 //
 // [Read] opens a file of edits (CounterFact, zsRE or EasyEdit form), [New] prepares a method for a model, [Editing.Apply] edits, and
-// [Editing.Undo] goes back to an earlier state, byte for byte. [Encoder] turns requests into token ids, [Measure] tells what an edit
+// [Editing.Undo] goes back to an earlier state, byte for byte. [Encoder] turns requests into token ids, [Editing.Judge] tells what an edit
 // achieved, [Trace] where a model keeps a fact.
 //
 // # Conventions
