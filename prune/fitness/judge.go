@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -68,6 +68,8 @@ type Options struct {
 	Windows  int         `json:"few_windows"` // of the search data for the rung few; default 8
 	Benches  int         `json:"-"`           // measurements at the same time, each with weights of its own; default 1
 	Dir      string      `json:"-"`           // folder for files of gradients, kept; default: a temporary one
+	// Note is told of files of gradients that were damaged since they were written, and are made anew; nil: nobody.
+	Note func(text string) `json:"-"`
 }
 
 func (o *Options) setDefaults() error {
@@ -104,7 +106,7 @@ type Judge struct {
 	o        Options
 	subjects []*subject
 	benches  chan *bench
-	temp     string
+	release  func() error // of a temporary folder; nil: there is none
 }
 
 // NewJudge opens the models and gathers their statistics. The errors are those of Subject.Open, of package prune, [ErrOptions] and
@@ -123,10 +125,9 @@ func NewJudge(ctx context.Context, subjects []Subject, o Options) (_ *Judge, err
 		j.benches <- &bench{models: make([]*lm.Model, len(subjects))}
 	}
 	if o.Dir == "" {
-		if j.temp, err = os.MkdirTemp("", "compress-fitness-"); err != nil {
+		if o.Dir, j.release, err = regular.TempFolder("compress-fitness-"); err != nil {
 			return nil, err
 		}
-		o.Dir = j.temp
 	}
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("%w: no model", ErrOptions)
@@ -137,7 +138,7 @@ func NewJudge(ctx context.Context, subjects []Subject, o Options) (_ *Judge, err
 		}
 		own := &subject{Subject: s}
 		j.subjects = append(j.subjects, own)
-		if err := own.prepare(ctx, o.Symbols, o.Blocks, o.Dir); err != nil {
+		if err := own.prepare(ctx, &o); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
@@ -375,8 +376,8 @@ func (j *Judge) Close() error {
 	for _, s := range j.subjects {
 		faults = append(faults, s.close())
 	}
-	if j.temp != "" {
-		faults = append(faults, os.RemoveAll(j.temp))
+	if j.release != nil {
+		faults = append(faults, j.release())
 	}
 	return errors.Join(faults...)
 }

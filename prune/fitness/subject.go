@@ -2,11 +2,17 @@ package fitness
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -87,7 +93,7 @@ type sample struct {
 const sampleTokens = 1024
 
 // prepare opens a subject's model and measures it.
-func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, dir string) (err error) {
+func (s *subject) prepare(ctx context.Context, o *Options) (err error) {
 	if s.dense, err = s.Open(ctx); err != nil {
 		return err
 	}
@@ -108,9 +114,9 @@ func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, 
 			}
 			parts = append(parts, w.Hash)
 		}
-		path := filepath.Join(dir, "gradients-"+digest(model, set.calib.Hash)[:16]+".safetensors")
+		path := filepath.Join(o.Dir, "gradients-"+digest(model, set.calib.Hash)[:16]+".safetensors")
 		if s.gradients[set.calib.Hash] == "" {
-			if err := s.collectGradients(ctx, set.calib, path); err != nil {
+			if err := s.collectGradients(ctx, set.calib, path, o.Note); err != nil {
 				return fmt.Errorf("gradients: %w", err)
 			}
 		}
@@ -118,7 +124,7 @@ func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, 
 	}
 	s.id = digest(parts...)
 	uses := func(t gp.Symbol) bool {
-		for _, s := range symbols {
+		for _, s := range o.Symbols {
 			if s == t {
 				return true
 			}
@@ -128,7 +134,7 @@ func (s *subject) prepare(ctx context.Context, symbols []gp.Symbol, blocks int, 
 	if err := s.gather(ctx, uses); err != nil {
 		return err
 	}
-	return s.sample(ctx, sampled(s.dense.Blocks(), blocks))
+	return s.sample(ctx, sampled(s.dense.Blocks(), o.Blocks))
 }
 
 // sampled spreads n of so many blocks evenly, from the first one on. The last one is left out if that is possible: errors of what
@@ -148,8 +154,48 @@ func sampled(blocks, n int) []int {
 	return at
 }
 
-// collectGradients makes the file of gradients, unless an earlier run made it.
-func (s *subject) collectGradients(ctx context.Context, calib corpus.Windows, path string) error {
+// sumSuffix ends the name of the file that has the hash of a file of gradients.
+const sumSuffix = ".sha256"
+
+// collectGradients makes the file of gradients, unless an earlier run made it and it is what it was then.
+func (s *subject) collectGradients(ctx context.Context, calib corpus.Windows, path string, note func(text string)) error {
+	have, err := fileHash(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.newGradients(ctx, calib, path)
+	}
+	if err != nil {
+		return err
+	}
+	want, err := regular.ReadFile(path+sumSuffix, 1<<10)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if string(want) == have {
+		return nil
+	}
+	if err == nil && note != nil {
+		note(path + ": damaged since it was written; the gradients are made anew")
+	}
+	if err := os.Remove(path); err != nil { // of a run that was killed before it had noted the hash, too
+		return err
+	}
+	return s.newGradients(ctx, calib, path)
+}
+
+// fileHash is the SHA-256 of a file.
+func fileHash(path string) (string, error) {
+	f, err := regular.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// newGradients makes the file of gradients, and notes its hash.
+func (s *subject) newGradients(ctx context.Context, calib corpus.Windows, path string) error {
 	m, err := s.Open(ctx)
 	if err != nil {
 		return err
@@ -158,7 +204,14 @@ func (s *subject) collectGradients(ctx context.Context, calib corpus.Windows, pa
 		return kernels.Score{X: in.W}, nil
 	}}
 	_, err = prune.Model(ctx, m, calib, prune.Options{Metric: metric, Gradients: prune.GradientOptions{Keep: path}})
-	return errors.Join(err, m.Close())
+	if err = errors.Join(err, m.Close()); err != nil {
+		return err
+	}
+	sum, err := fileHash(path)
+	if err != nil {
+		return err
+	}
+	return regular.WriteFile(path+sumSuffix, []byte(sum), 0o666)
 }
 
 // gather runs the dense model over the calibration windows.

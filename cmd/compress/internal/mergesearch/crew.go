@@ -16,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/memory"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge"
 )
@@ -210,13 +211,13 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 		return nil, nil, err
 	}
 	slots, onDisk := resident(w.Slots, memory, spec.Bytes)
-	scratch, err := os.MkdirTemp("", "compress-worker-")
+	scratch, release, err := regular.TempFolder("compress-worker-")
 	if err != nil {
 		return nil, nil, err
 	}
 	b := newBench(spec, scratch, slots, w.Device)
 	b.folders, b.onDisk = folders, onDisk || spec.OnDisk
-	return b.handle, func() { _ = b.close() }, nil // what it leaves is in a temporary folder
+	return b.handle, func() { _, _ = b.close(), release() }, nil // what it leaves is in a temporary folder
 }
 
 // find looks for the models' files and checks that they are the coordinator's.

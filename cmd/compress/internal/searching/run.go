@@ -103,6 +103,7 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	s.Note("measuring what flows through %s", counted(len(list), "model"))
 	fo := fitness.Options{
 		Settings: settings, Symbols: s.grammar.Symbols, Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots), Dir: s.place.path(stateDir),
+		Note: func(text string) { s.Note("%s", text) },
 	}
 	if s.judge, err = fitness.NewJudge(s.Ctx, list, fo); err != nil {
 		return err
