@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,8 +127,14 @@ func (c *Conn) trouble(err error) error {
 	if c.store == nil || err == nil || !silent(err) && (!errors.As(err, &api) || api.APIError() == nil || api.APIError().Code < 500) {
 		return nil
 	}
+	if api != nil && api.APIError() != nil && strings.Contains(api.APIError().Description, "offline") { // a stream of which the server cannot read a file
+		return fmt.Errorf("%w: %s: %s: %w", ErrStorage, c.store.dir, api.APIError().Description, errDamaged)
+	}
 	return c.store.trouble()
 }
+
+// errDamaged: files of a server are not what it has written.
+var errDamaged = errors.New("its files are damaged (HINT: delete this folder and --resume: nothing else is lost)")
 
 // persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and so does a server inside this process
 // that cannot store anything: [ErrStorage].

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // TestFailedStorage: where the server inside the process says that it can't store what it is given, the work ends with the reason; it does not wait.
@@ -41,5 +44,14 @@ func TestUnwritableStorage(t *testing.T) {
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
 		t.Error(left, err)
+	}
+}
+
+// TestDamagedStorage: where a file of the folder is damaged the error names the folder, and what to do.
+func TestDamagedStorage(t *testing.T) {
+	c := &Conn{store: &storage{dir: "the/queue", failed: make(chan struct{})}}
+	err := c.trouble(&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: `stream is offline: stopped - unsupported consumer "workers"`})
+	if !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "the/queue: stream is offline") || !strings.Contains(err.Error(), "(HINT: delete this folder and --resume") {
+		t.Error(err)
 	}
 }
