@@ -219,13 +219,21 @@ func (t *tileGrid) each(p int, f func(i, lo, hi int)) {
 type keyScratch struct {
 	mem  []int32
 	used int
+	from *sync.Pool
 }
 
-var keyScratches = sync.Pool{New: func() any { return new(keyScratch) }}
+// keyScratches are of rows and chunks, matrixScratches of what a pass over a matrix keeps: a small one that came in place of a large
+// one would be made anew, and its pages with it.
+var keyScratches, matrixScratches sync.Pool
 
 // borrowKeys returns a scratch for at least n keys, padding included.
-func borrowKeys(n int) *keyScratch {
-	s := keyScratches.Get().(*keyScratch)
+func borrowKeys(n int) *keyScratch { return borrow(&keyScratches, n) }
+
+func borrow(from *sync.Pool, n int) *keyScratch {
+	s, ok := from.Get().(*keyScratch)
+	if !ok {
+		s = &keyScratch{from: from}
+	}
 	if len(s.mem) < n {
 		s.mem = make([]int32, n)
 	}
@@ -240,7 +248,7 @@ func (s *keyScratch) take(n int) []int32 {
 	return s.mem[at : at+n : s.used]
 }
 
-func (s *keyScratch) giveBack() { keyScratches.Put(s) }
+func (s *keyScratch) giveBack() { s.from.Put(s) }
 
 // sampleKeys returns the sorted keys of at most n elements spread over the matrix by a fixed pseudo-random sequence.
 func sampleKeys(src keySource, rows, cols, n int) []int32 {

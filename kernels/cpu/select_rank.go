@@ -85,8 +85,11 @@ func midKey(lo, hi int32) int32 { return int32((int64(lo) + int64(hi)) >> 1) }
 func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 	lo, hi := int32(math.MinInt32), int32(math.MaxInt32)
 	from, to := around(sampleKeys(src, m.Rows, m.Cols, matrixSample), rank, m.Len(), matrixSlack, lo, hi)
+	scratch := borrow(&matrixScratches, max(tileSize, min(m.Len()/8, maxKept))+keyPad)
+	defer scratch.giveBack()
+	room := scratch.take(len(scratch.mem) - keyPad)
 	for {
-		w := s.sweep(src, m, from, to)
+		w := s.sweep(src, m, from, to, room)
 		switch {
 		case rank < w.below:
 			hi = from - 1
@@ -96,7 +99,9 @@ func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 			return from
 		case len(w.keys) == w.inside:
 			n := len(w.keys)
-			key, _ := s.k.nth(w.keys, rank-w.below, make([]int32, n, n+keyPad), make([]int32, n, n+keyPad))
+			copies := borrow(&matrixScratches, 2*(n+keyPad))
+			defer copies.giveBack()
+			key, _ := s.k.nth(w.keys, rank-w.below, copies.take(n), copies.take(n))
 			return key
 		default:
 			lo, hi = from, to
@@ -106,39 +111,41 @@ func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 }
 
 // swept is what one pass over a matrix found: how many keys lie below a range and inside it, and those inside unless
-// they were too many to keep.
+// they were too many to keep. The keys come in no order.
 type swept struct {
 	below, inside int
 	keys          []int32
 }
 
-// sweep counts the keys of the matrix below and inside [from, to] and keeps those inside.
-func (s selector) sweep(src keySource, m kernels.Mat, from, to int32) swept {
+// sweep counts the keys of the matrix below and inside [from, to] and keeps those inside, as far as there is room.
+func (s selector) sweep(src keySource, m kernels.Mat, from, to int32, room []int32) swept {
 	g := tiling(m, keyChunk)
-	parts := make([]swept, g.count())
-	limit := int64(max(tileSize, min(m.Len()/8, maxKept)))
-	var total atomic.Int64
-	s.dev.parallel(len(parts), func(p int) {
+	var below, inside, next atomic.Int64
+	s.dev.parallel(g.count(), func(p int) {
 		scratch := borrowKeys(2 * (keyChunk + keyPad))
 		defer scratch.giveBack()
 		buf, kept := scratch.take(keyChunk), scratch.take(keyChunk)
-		w := &parts[p]
+		var lower, within int
 		g.each(p, func(i, lo, hi int) {
 			keys := buf[:hi-lo]
 			src.keys(keys, i, lo)
 			n, under := s.k.within(kept, keys, from, to)
-			w.below, w.inside = w.below+under, w.inside+n
-			if from < to && total.Add(int64(n)) <= limit {
-				w.keys = append(w.keys, kept[:n]...)
+			lower, within = lower+under, within+n
+			if from == to || n == 0 {
+				return
+			}
+			if end := next.Add(int64(n)); end <= int64(len(room)) {
+				copy(room[end-int64(n):], kept[:n])
 			}
 		})
+		below.Add(int64(lower))
+		inside.Add(int64(within))
 	})
-	var sum swept
-	for i := range parts {
-		sum.below, sum.inside = sum.below+parts[i].below, sum.inside+parts[i].inside
-		sum.keys = append(sum.keys, parts[i].keys...)
+	w := swept{below: int(below.Load()), inside: int(inside.Load())}
+	if from < to && w.inside <= len(room) {
+		w.keys = room[:w.inside]
 	}
-	return sum
+	return w
 }
 
 func b2i(b bool) int {
