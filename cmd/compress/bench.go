@@ -18,7 +18,7 @@ func benchCmd(a *shell.App) *cobra.Command {
 			"methods and a conflict analysis on checkpoints of 44 MB; prune: scores and masks of a 4096x4096 matrix, a block with Wanda and SparseGPT; forward: a " +
 			"21.9M-parameter Llama, whole batches and generation; train: backward passes and steps; eval, search and edit: the small model; sparse: a Llama of 489M " +
 			"parameters with 60 % zeros, dense and packed in turn (2 GB of memory and of the folder for temporary files). all is everything but sparse, with " +
-			"one thread and with all, in under three minutes on two quiet processors and with 3 GB. Figures are medians of five repetitions or more. On a busy machine trust the shares, not the times.",
+			"one thread and with all, which takes some minutes and 3 GB. Figures are medians of five repetitions or more. On a busy machine trust the shares, not the times.",
 		Example: "compress bench all --report before.json\ncompress bench kernels --threads 1\ncompress bench compare before.json after.json",
 		Args:    cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		Run:     func(j *shell.Job, args []string) (any, error) { return bench.Show(j, args[0], o) },
