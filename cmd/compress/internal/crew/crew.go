@@ -77,28 +77,11 @@ func Assemble(j *shell.Job, o Options, handle jobs.Handler) (_ *Crew, err error)
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	const own = "the coordinator's own worker"
-	co := jobs.Options{URL: o.Cluster, Name: own, Events: jobs.Events{
-		Lost: func(err error) { c.Note("the cluster does not answer (%v); waiting for it", err) },
-		Back: func() { c.Note("the cluster is back; going on") },
-		Joined: func(worker string) {
-			if worker != own {
-				c.Note("worker %s has joined", worker)
-			}
-		},
-		Refused: func(worker, reason string) { c.Note("worker %s refuses the work: %s", worker, reason) },
-	}}
-	if o.Cluster == "" {
-		if c.server, err = jobs.Serve(jobs.ServerOptions{Dir: o.Dir, Listen: o.Listen}); err != nil {
-			return nil, err
-		}
-		co.Server = c.server
-		if url := c.server.URL(); url != "" {
-			c.Note("workers can join with: compress worker --cluster %s", url)
-		}
-	}
-	if c.conn, err = jobs.Connect(j.Ctx, co); err != nil {
+	if c.conn, c.server, err = Connect(j, o, c.Note); err != nil {
 		return nil, err
+	}
+	if c.server != nil && c.server.URL() != "" {
+		c.Note("workers can join with: compress worker --cluster %s", c.server.URL())
 	}
 	if err := c.offer(j, o); err != nil {
 		return nil, err
@@ -109,6 +92,36 @@ func Assemble(j *shell.Job, o Options, handle jobs.Handler) (_ *Crew, err error)
 		c.wg.Go(func() { _ = c.queue.Work(ctx, o.Slots, handle) }) // ends with ctx alone
 	}
 	return c, nil
+}
+
+// Connect reaches the queue of a cluster or, where none is named, of a server in this process, which is nil otherwise. say, which is called
+// from any goroutine, tells what becomes of the cluster and who joins.
+func Connect(j *shell.Job, o Options, say func(format string, args ...any)) (_ *jobs.Conn, server *jobs.Server, err error) {
+	const own = "the coordinator's own worker"
+	co := jobs.Options{URL: o.Cluster, Name: own, Events: jobs.Events{
+		Lost: func(err error) { say("the cluster does not answer (%v); waiting for it", err) },
+		Back: func() { say("the cluster is back; going on") },
+		Joined: func(worker string) {
+			if worker != own {
+				say("worker %s has joined", worker)
+			}
+		},
+		Refused: func(worker, reason string) { say("worker %s refuses the work: %s", worker, reason) },
+	}}
+	if o.Cluster == "" {
+		if server, err = jobs.Serve(jobs.ServerOptions{Dir: o.Dir, Listen: o.Listen}); err != nil {
+			return nil, nil, err
+		}
+		co.Server = server
+	}
+	conn, err := jobs.Connect(j.Ctx, co)
+	if err != nil && server != nil {
+		err = errors.Join(err, server.Close())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, server, nil
 }
 
 // offer makes the offer.

@@ -15,44 +15,22 @@ import (
 	"github.com/modelcompress/compress/internal/jobs"
 )
 
-// ownName is how the workers of this process are called.
-const ownName = "the coordinator's own worker"
-
 // connect reaches the queue: in this process, or in a cluster.
 func (r *run) connect() (*jobs.Conn, func() error, error) {
-	var server *jobs.Server
 	dir := filepath.Join(r.o.Out, editeval.StateFolder, "queue")
-	say := func(format string, a ...any) {
-		r.team.mu.Lock()
-		defer r.team.mu.Unlock()
-		r.Note(format, a...)
-	}
-	co := jobs.Options{URL: r.o.Cluster, Name: ownName, Events: jobs.Events{
-		Lost: func(err error) { say("the cluster does not answer (%v); waiting for it", err) },
-		Back: func() { say("the cluster is back; going on") },
-		Joined: func(worker string) {
-			if worker != ownName {
-				say("worker %s has joined", worker)
-			}
-		},
-		Refused: func(worker, reason string) { say("worker %s refuses the work: %s", worker, reason) },
-	}}
 	if r.o.Cluster == "" {
 		// What the queue of a killed run held is on the disk already, or is measured again.
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, nil, err
 		}
-		var err error
-		if server, err = jobs.Serve(jobs.ServerOptions{Dir: dir, Listen: r.o.Listen}); err != nil {
-			return nil, nil, err
-		}
-		if co.Server = server; server.URL() != "" {
-			say("workers that see the same folders can join with: compress worker --cluster %s", server.URL())
-		}
 	}
-	conn, err := jobs.Connect(r.Ctx, co)
-	if err != nil && server != nil {
-		return nil, nil, errors.Join(err, server.Close())
+	note := func(format string, a ...any) { r.say(fmt.Sprintf(format, a...)) }
+	conn, server, err := crew.Connect(r.Job, crew.Options{Cluster: r.o.Cluster, Listen: r.o.Listen, Dir: dir}, note)
+	if err != nil {
+		return nil, nil, err
+	}
+	if server != nil && server.URL() != "" {
+		note("workers that see the same folders can join with: compress worker --cluster %s", server.URL())
 	}
 	return conn, func() error {
 		conn.Close()
@@ -60,7 +38,7 @@ func (r *run) connect() (*jobs.Conn, func() error, error) {
 			return errors.Join(server.Close(), os.RemoveAll(dir))
 		}
 		return nil
-	}, err
+	}, nil
 }
 
 // say tells something while the work goes on.
