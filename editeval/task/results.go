@@ -49,7 +49,7 @@ type Results struct {
 	ChatHash       *string                     `json:"chat_template_sha"`
 	Audits         map[string]*Audit           `json:"audit"`
 	Seconds        string                      `json:"total_evaluation_time_seconds"`
-	Damaged        int                         `json:"damaged_answers,omitempty"` // lines of the journal and the cache that were dropped, their answers asked again
+	Damaged        int                         `json:"-"` // lines of the journal and the cache that were dropped, their answers asked again; the results are the same without them
 }
 
 // Count is how many documents a task has and how many were scored.

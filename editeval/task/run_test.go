@@ -355,3 +355,45 @@ func comparePrompts(t *testing.T, s *Suite, name string, shots int, text string)
 		t.Errorf("%s: %d documents, %v", name, n, err)
 	}
 }
+
+// TestFlippedAnswers: whichever record of the kept answers is damaged, it is counted and asked again, and the results do not tell of it.
+func TestFlippedAnswers(t *testing.T) {
+	o := open(t, nano+"/base")
+	journal := filepath.Join(t.TempDir(), "answers")
+	run := func() (*Results, string) {
+		r, samples, err := evaluate(t, t.Context(), o, []string{nano + "/tasks/base.yaml"}, Options{Bootstrap: -1, Limit: 3, Journal: journal})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Date, r.Start, r.End, r.Seconds = 0, 0, 0, ""
+		for _, a := range r.Audits {
+			a.Cached = 0
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, samples + string(text)
+	}
+	_, want := run()
+	text, err := os.ReadFile(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	at := len(lines[0])
+	for i, line := range lines[1 : len(lines)-1] {
+		bad := bytes.Clone(text)
+		bad[at+len(line)*(i+1)/(len(lines)+1)] ^= 1 << (i % 8)
+		at += len(line)
+		if err := os.WriteFile(journal, bad, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if r, got := run(); r.Damaged == 0 || got != want {
+			t.Errorf("record %d: %d damaged, other results: %t", i, r.Damaged, got != want)
+		}
+		if r, got := run(); r.Damaged != 0 || got != want {
+			t.Errorf("record %d, again: %d damaged, other results: %t", i, r.Damaged, got != want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package scoring
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -214,6 +215,7 @@ type BatchReport struct {
 // batch runs a plan.
 type batch struct {
 	j       *shell.Job
+	file    string // of the plan; "" for a worker
 	plan    *Plan
 	dir     string // where runs are until all are there
 	options Options
@@ -251,7 +253,7 @@ func Batch(j *shell.Job, file string, o Options, who crew.Where) (any, error) {
 		}
 		return nil, err
 	}
-	b := &batch{j: j, plan: plan, options: o, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
+	b := &batch{j: j, file: file, plan: plan, options: o, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
 	lock, err := lockFolder(b.dir)
 	if err != nil {
 		return nil, err
@@ -380,10 +382,11 @@ func (b *batch) subject(at *seat, i int) (*subject, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := load(b.j, b.plan.Models[i].Path, b.optionsOf(unit{i, 0}), at.dev)
-	if err == nil {
-		at.open, at.model = s, i
+	if err != nil {
+		return nil, fmt.Errorf("%s: model %s: %w", cmp.Or(b.file, "the plan"), b.plan.Models[i].Name, err)
 	}
-	return s, err
+	at.open, at.model = s, i
+	return s, nil
 }
 
 // run queues all runs and waits for them.
@@ -428,6 +431,9 @@ func (b *batch) collect(team *crew.Crew) (*BatchReport, error) {
 			items = append(items, jobs.Item{ID: fmt.Sprintf("%d-%d", m, t), Data: data})
 		}
 	}
+	if err := b.sweep(); err != nil {
+		return nil, err
+	}
 	results, err := team.Do(b.j.Ctx, "runs", items, nil)
 	if errors.Is(err, crew.ErrWork) { // what has failed is tried again by --resume; what was done is kept in its folder
 		return nil, errors.Join(err, team.Withdraw(b.j.Ctx))
@@ -437,6 +443,9 @@ func (b *batch) collect(team *crew.Crew) (*BatchReport, error) {
 	}
 	r := &BatchReport{Models: b.plan.Models, Results: map[string]map[string]map[string]any{}, Against: map[string][]task.Pair{}}
 	for i, res := range results {
+		if err := b.again(items[i]); err != nil {
+			return nil, err
+		}
 		if err := r.take(b.plan.Models[i/len(b.plan.Tasks)].Name, res.Data); err != nil {
 			return nil, err
 		}
@@ -482,6 +491,9 @@ func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
 		}
 	}
 	r, err := b.one(ctx, u, o)
+	if err == nil {
+		err = b.note(u)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -539,7 +551,7 @@ func (b *batch) finish(r *BatchReport, final string) error {
 		err = shell.WriteFile(filepath.Join(b.dir, "comparison.md"), md.Bytes())
 	}
 	if err == nil {
-		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, "queue")), os.Remove(filepath.Join(b.dir, contractFile)))
+		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, "queue")), os.RemoveAll(filepath.Join(b.dir, sumsFolder)), os.Remove(filepath.Join(b.dir, contractFile)))
 	}
 	if err == nil {
 		if err = os.Remove(final); errors.Is(err, fs.ErrNotExist) { // an empty folder may be there
