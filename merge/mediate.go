@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/experts"
+	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -79,7 +80,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 		return nil, err
 	}
 	w.warnings = m.a.report(m.spec.Granularity).Warnings
-	m.manifest.Job = job
+	m.manifest.Job = identity.Kept(job)
 	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), MaxShard: o.MaxShard, Every: o.journalEvery})
 	if err != nil {
 		return nil, err
@@ -174,7 +175,6 @@ func (m *mediation) identity() (string, error) {
 		return job, err
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, job)
 	for _, p := range m.spec.Router.Prompts {
 		f, err := serve.Hash(context.Background(), m.promptFile(p.File))
 		if err != nil {
@@ -182,7 +182,7 @@ func (m *mediation) identity() (string, error) {
 		}
 		fmt.Fprintln(h, p.Expert, f.Size, f.SHA256)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return identity.And(job, hex.EncodeToString(h.Sum(nil)))
 }
 
 // decide measures the groups and chooses those that are routed.

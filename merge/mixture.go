@@ -75,7 +75,7 @@ type MixtureOptions struct {
 // MixtureReport says what a mixture was made of. It lies in the output as merge.json.
 type MixtureReport struct {
 	Version    string         `json:"version"`
-	Job        string         `json:"job,omitempty"` // hash of recipe, choices and the inputs' paths, sizes and times
+	Job        string         `json:"job,omitempty"` // hash of recipe, choices and the inputs' names and sizes
 	Kind       string         `json:"kind"`          // mixtral, qwen or qwen3
 	Models     []string       `json:"models"`
 	Experts    int            `json:"experts"`
@@ -200,7 +200,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
 	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
-		Version: output.Version(), Job: job, Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
+		Version: output.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
 	}
 	for _, ref := range c.References() {

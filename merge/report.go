@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/merge/internal/card"
+	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -17,7 +18,7 @@ type NonFinite = stream.NonFinite
 // Report says what was merged and how. It lies in the output as merge.json.
 type Report struct {
 	Version    string         `json:"version"`
-	Job        string         `json:"job"` // hash of recipe, choices and the inputs' paths, sizes and times
+	Job        string         `json:"job"` // hash of recipe, choices and the inputs' names and sizes
 	Method     string         `json:"method"`
 	Models     []string       `json:"models"`
 	Base       string         `json:"base,omitempty"`
@@ -84,7 +85,7 @@ func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 func (w *work) report(job string) *Report {
 	s := w.plan.Summary()
 	r := &Report{
-		Version: output.Version(), Job: job, Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
+		Version: output.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
 		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary, Recipe: string(w.recipe.text),
 	}
 	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output

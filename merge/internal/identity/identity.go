@@ -1,4 +1,5 @@
-// Package identity tells merges apart, so that an interrupted one is only continued with what it began with.
+// Package identity tells merges apart, so that an interrupted one is only continued with what it began with. What a result keeps of it says
+// nothing about when, and in which folder of which machine, the merge was done.
 package identity
 
 import (
@@ -8,6 +9,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // file is what tells the content of a file, without reading it.
@@ -17,10 +21,11 @@ type file struct {
 	Time int64
 }
 
-// Of is a hash of what a merge depends on: its choices, as JSON has them, and its files by path, size and time. Files that are
-// not there are left out.
+// Of is what a merge depends on: a hash of its choices, as JSON has them, and of the names and sizes of its files; then, behind @, the time of the newest
+// file and a hash of all paths and times. Files that are not there are left out.
 func Of(choices map[string]any, paths []string) (string, error) {
-	var files []file
+	var kept, files []file
+	newest := int64(0)
 	for _, path := range paths {
 		st, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {
@@ -33,9 +38,42 @@ func Of(choices map[string]any, paths []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		files = append(files, file{abs, st.Size(), st.ModTime().UnixNano()})
+		at := st.ModTime().UnixNano()
+		newest = max(newest, at)
+		kept, files = append(kept, file{Path: filepath.Base(path), Size: st.Size()}), append(files, file{abs, st.Size(), at})
 	}
+	what, err := hash(map[string]any{"choices": choices, "files": kept})
+	if err != nil {
+		return "", err
+	}
+	where, err := hash(files)
+	return what + "@" + strconv.FormatInt(newest, 10) + "@" + where, err
+}
+
+// And is an identity with something more that counts.
+func And(job, more string) (string, error) {
+	what, where, _ := strings.Cut(job, "@")
+	what, err := hash([]string{what, more})
+	return what + "@" + where, err
+}
+
+// Kept is the part of an identity that belongs into the result.
+func Kept(job string) string {
+	what, _, _ := strings.Cut(job, "@")
+	return what
+}
+
+// Made tells whether a result, which keeps a part of an identity and was finished at some time, is that of a job: its files are
+// all older.
+func Made(kept string, finished time.Time, job string) bool {
+	what, where, timed := strings.Cut(job, "@")
+	newest, _, _ := strings.Cut(where, "@")
+	at, err := strconv.ParseInt(newest, 10, 64)
+	return kept == what && (!timed || err == nil && at <= finished.UnixNano())
+}
+
+func hash(v any) (string, error) {
 	h := sha256.New()
-	err := json.NewEncoder(h).Encode(map[string]any{"choices": choices, "files": files})
+	err := json.NewEncoder(h).Encode(v)
 	return hex.EncodeToString(h.Sum(nil)), err
 }

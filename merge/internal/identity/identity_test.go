@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestOf: choices and files change the hash; what is not there, and what JSON cannot say, are told apart.
@@ -37,5 +38,43 @@ func TestOf(t *testing.T) {
 	}
 	if _, err := Of(nil, []string{filepath.Join(path, "below")}); err == nil {
 		t.Error("a file below a file is taken")
+	}
+}
+
+// TestKept: what a result keeps does not follow times and folders; whether a result is that of a job does.
+func TestKept(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	job := func(at time.Time) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "x")
+		if err := os.WriteFile(path, []byte("1"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		of, err := Of(map[string]any{"choice": 1}, []string{path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, err = And(of, "prompts"); err != nil {
+			t.Fatal(err)
+		}
+		return of
+	}
+	one, later := job(now), job(now.Add(time.Hour))
+	if one == later || Kept(one) != Kept(later) {
+		t.Errorf("%s and %s", one, later)
+	}
+	if other, err := And(one, "others"); err != nil || Kept(other) == Kept(one) {
+		t.Error(other, err)
+	}
+	for _, c := range []struct {
+		kept, job string
+		want      bool
+	}{{Kept(one), one, true}, {Kept(one), later, false}, {"x", one, false}, {"plain", "plain", true}, {Kept(one), Kept(one) + "@x@y", false}} {
+		if got := Made(c.kept, now.Add(time.Minute), c.job); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
 	}
 }

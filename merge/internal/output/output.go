@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/direct"
+	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -51,7 +52,7 @@ const (
 type Options struct {
 	Overwrite bool   // replace an existing folder once the new one is complete
 	Resume    bool   // continue an unfinished output of the same job, or start one
-	Job       string // identifies recipe, inputs and choices
+	Job       string // identifies recipe, inputs and choices, see package identity; the manifest keeps a part of it
 	Tensors   []safetensors.Info
 	Joints    []arch.Joint // tensors to write in place of those that lie in them, which are still written and noted by their own names
 	MaxShard  int64        // bytes per file, 0: no bound
@@ -125,8 +126,7 @@ func (f *Folder) target() error {
 	case err != nil:
 		return err
 	}
-	job, made := Job(f.dir)
-	if f.o.Resume && made && job == f.o.Job {
+	if f.o.Resume && f.made() {
 		f.complete = true
 		return f.tidy()
 	}
@@ -137,6 +137,13 @@ func (f *Folder) target() error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w, and is no checkpoint that could be replaced", f.dir, ErrExists)
+}
+
+// made tells whether the finished folder is the outcome of this job, of which its manifest keeps what does not depend on times and places.
+func (f *Folder) made() bool {
+	job, ok := Job(f.dir)
+	st, err := os.Stat(filepath.Join(f.dir, ManifestName))
+	return ok && err == nil && identity.Made(job, st.ModTime(), f.o.Job)
 }
 
 // tidy removes what a run left that was stopped after its output had its name: the replaced folder, the journal.
