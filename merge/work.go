@@ -66,6 +66,7 @@ func (w *work) resolve(named map[string]string) error {
 	if err != nil {
 		return faulty(err)
 	}
+	input.Lay(w.plan, w.models)
 	w.warnings = slices.Clone(w.plan.Warnings)
 	return faulty(w.readVocabulary())
 }
@@ -87,7 +88,7 @@ func (w *work) open(named map[string]string) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		w.inputs = append(w.inputs, recipe.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Fused: m.Fused(), Config: config})
+		w.inputs = append(w.inputs, recipe.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Config: config})
 	}
 	return nil
 }

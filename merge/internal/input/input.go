@@ -18,6 +18,7 @@ type Model struct {
 	Name    string // for messages
 	Path    string
 	Dir     *safetensors.Dir
+	table   *arch.Arch           // nil for an architecture that has none
 	parts   map[string]arch.Part // experts that lie in tensors with others, by their own names
 	names   []string             // of all tensors, with those of the experts
 	adapter *adapter             // nil: none

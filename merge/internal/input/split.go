@@ -23,12 +23,12 @@ func (m *Model) split() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	table := arch.OfText(text)
+	m.table = arch.OfText(text)
 	m.parts = map[string]arch.Part{}
 	for _, name := range m.Dir.Names() {
 		var parts []arch.Part
-		if info, _ := m.Dir.Info(name); table != nil && info.DType.Bits()%8 == 0 {
-			parts = table.Split(name, info.Shape)
+		if info, _ := m.Dir.Info(name); m.table != nil && info.DType.Bits()%8 == 0 {
+			parts = m.table.Split(name, info.Shape)
 		}
 		if parts == nil {
 			m.names = append(m.names, name)
@@ -44,8 +44,8 @@ func (m *Model) split() error {
 	return nil
 }
 
-// Fused tells whether experts lie in tensors with others.
-func (m *Model) Fused() bool { return len(m.parts) > 0 }
+// fused tells whether experts lie in tensors with others.
+func (m *Model) fused() bool { return len(m.parts) > 0 }
 
 // Info says what a tensor is; an expert's is one of its own.
 func (m *Model) Info(name string) (safetensors.Info, bool) {

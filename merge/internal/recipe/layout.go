@@ -15,7 +15,6 @@ type Input struct {
 	Ref     Ref
 	Dir     string             // its folder
 	Tensors []safetensors.Info // in the order of the file
-	Fused   bool               // the experts of a block lie in one tensor each for both sides of the MLP; Tensors lists them apart
 	Config  []byte             // the text of config.json, nil if there is none
 }
 

@@ -34,7 +34,6 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 	if x.r.Err() == nil && len(x.faults.List) == 0 {
 		x.tensors()
 		x.warnHeads()
-		x.fuse()
 	}
 	return x.result()
 }
