@@ -94,9 +94,6 @@ type Events struct {
 	Generation func(s Generation)
 }
 
-// PaperOptions is the setting attributed to the paper, with node choice and mutation as in the published code's ancestor.
-func PaperOptions() Options { return Options{Compat: true}.withDefaults() }
-
 func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		p *int

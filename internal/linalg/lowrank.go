@@ -92,18 +92,7 @@ func (s Solver) sketchSVD(a Matrix, width int, o Sketch) (u Matrix, values []flo
 	return u, values, v, nil
 }
 
-// GramEigenvalues returns the eigenvalues of aᵀ·a or a·aᵀ, whichever is smaller, in descending order: the squares of the
-// singular values, and the spectrum that AlphaPruning's tail exponent is fitted to. They are good to rounding of the largest.
-// The error wraps [ErrNonFinite] or [ErrNoConvergence].
-func (s Solver) GramEigenvalues(a Matrix) ([]float64, error) {
-	d, scale, err := s.gram(a)
-	for i := range d {
-		d[i] *= scale * scale
-	}
-	return d, err
-}
-
-// gram returns the eigenvalues of the smaller Gram matrix of a/scale, in descending order.
+// gram returns the eigenvalues of aᵀ·a or a·aᵀ, whichever is smaller, of a/scale, in descending order, good to rounding of the largest.
 func (s Solver) gram(a Matrix) (d []float64, scale float64, err error) {
 	if err := a.CheckFinite(); err != nil {
 		return nil, 0, err
@@ -128,7 +117,7 @@ func (s Solver) gram(a Matrix) (d []float64, scale float64, err error) {
 }
 
 // SingularValues returns the singular values of a in descending order, good to 1e-11 of the largest. They are the roots of
-// [Solver.GramEigenvalues] where these keep that accuracy, that is if none is below 1e-5 of the largest, and those of
+// the eigenvalues of the Gram matrix where these keep that accuracy, that is if none is below 1e-5 of the largest, and those of
 // [Solver.SVD] otherwise. The error wraps [ErrNonFinite] or [ErrNoConvergence].
 func (s Solver) SingularValues(a Matrix) ([]float64, error) {
 	d, scale, err := s.gram(a)

@@ -147,20 +147,6 @@ func TestSVD(t *testing.T) {
 	}
 }
 
-func TestGramEigenvalues(t *testing.T) {
-	for _, s := range rectangles {
-		a := random(1, s[0], s[1])
-		d, err := Solver{}.GramEigenvalues(a)
-		check(t, err)
-		_, want, _, err := Solver{}.SVD(a)
-		check(t, err)
-		for i := range want {
-			want[i] *= want[i]
-		}
-		within(t, "eigenvalues of the Gram matrix", Of(d, 1, len(d)), Of(want, 1, len(want)), 10)
-	}
-}
-
 // TestTruncatedSVD: within 5 % of the best error for a flat spectrum, and the best itself for a steep one.
 func TestTruncatedSVD(t *testing.T) {
 	for _, s := range [][2]int{{300, 180}, {180, 300}, {60, 40}} {
