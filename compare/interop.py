@@ -559,19 +559,39 @@ def peer_lmeval(job):
     return done
 
 
+def apart(tensors):
+    """Gives experts that lie in one tensor (gate_up_proj, down_proj) tensors of their own, and Mixtral's router its name beside those."""
+    mixtral = any(".block_sparse_moe." in k for k in tensors)
+    done = {}
+    for k, v in tensors.items():
+        where, dot, what = k.rpartition(".mlp.experts.")
+        if not dot or what not in ("gate_up_proj", "down_proj"):
+            done[k.replace(".block_sparse_moe.gate.", ".mlp.gate.")] = v
+            continue
+        for e in range(v.shape[0]):
+            parts = zip(("gate_proj", "up_proj"), v[e].chunk(2)) if what == "gate_up_proj" else [("down_proj", v[e])]
+            done.update({f"{where}.mlp.experts.{e}.{n}.weight": x for n, x in parts})
+    if mixtral:
+        names = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+        done = {re.sub(r"block_sparse_moe\.experts\.(\d+)\.(w\d)", lambda m: f"mlp.experts.{m[1]}.{names[m[2]]}", k): v for k, v in done.items()}
+    return done
+
+
 def mergekit(args, ours, all, results):
     """Both sides merge the same, and what the other merged."""
     import yaml
     from safetensors.torch import load_file
 
-    def recipe(a, b, base):
+    def recipe(a, b, base, mixture):
+        if mixture:  # mergekit counts a density over all experts of a block, which it keeps in one tensor; compress over each matrix
+            return {"merge_method": "task_arithmetic", "base_model": str(base), "dtype": "float32", "models": [{"model": str(a), "parameters": {"weight": 0.7}}, {"model": str(b), "parameters": {"weight": 0.5}}]}
         models = [{"model": str(a), "parameters": {"weight": 0.7, "density": 0.6}}, {"model": str(b), "parameters": {"weight": 0.5, "density": 0.5}}]
         return {"merge_method": "ties", "base_model": str(base), "dtype": "float32", "models": models, "parameters": {"normalize": True}}
 
     def linear(a, b):
         return {"merge_method": "linear", "dtype": "float32", "models": [{"model": str(a), "parameters": {"weight": 1.0}}, {"model": str(b), "parameters": {"weight": 1.0}}]}
 
-    plans = {c.name: [(recipe(c.tuned, c.dir("merged"), c.base), str(c.dir("mk-same"))), (linear(c.dir("merged"), c.base), str(c.dir("mk-reads")))] for c in all}
+    plans = {c.name: [(recipe(c.tuned, c.dir("merged"), c.base, c.mixture()), str(c.dir("mk-same"))), (linear(c.dir("merged"), c.base), str(c.dir("mk-reads")))] for c in all}
     try:
         done = peer(args.mergekit, "mergekit", {"merges": [m for p in plans.values() for m in p]})
     except Exception as e:
@@ -581,7 +601,7 @@ def mergekit(args, ours, all, results):
         return None
 
     def tensors(folder):
-        return {k: v for f in sorted(pathlib.Path(folder).glob("*.safetensors")) for k, v in load_file(f).items()}
+        return apart({k: v for f in sorted(pathlib.Path(folder).glob("*.safetensors")) for k, v in load_file(f).items()})
 
     def same(c, recipe, their, name):
         if their in done["said"]:
@@ -605,7 +625,8 @@ def mergekit(args, ours, all, results):
             file, out = c.work / "our-read.yaml", c.dir("our-read")
             file.write_text(yaml.safe_dump(linear(o1, c.base)))
             ours("merge", file, out=out)
-            return max(near(ours.logits(o1, c.ids), logits(theirs(o1), c.ids)), c.agree(out))
+            merged = c.agree(out)  # first: merge reads experts that lie in one tensor
+            return max(merged, near(ours.logits(o1, c.ids), logits(theirs(o1), c.ids)))
 
         attempt(results, c.name, "mk_read", read)
     return done["version"]

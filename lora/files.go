@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/combine"
 	"github.com/modelcompress/compress/lora/internal/extract"
@@ -303,6 +305,13 @@ func closeBase(c *adapter.Checkpoint) {
 	}
 }
 
+// losesExperts reports whether PEFT would leave out factors of an adapter: beside a shared expert, whose matrices have the names of theirs, it does
+// not find the experts, which the transformers library has in one tensor.
+func losesExperts(table *arch.Arch, a *adapter.Adapter) bool {
+	return slices.ContainsFunc(table.Tensors, func(t arch.Tensor) bool { return t.Role == arch.SharedGate }) &&
+		slices.ContainsFunc(a.Low, func(l *adapter.Low) bool { return l.Module.Expert >= 0 })
+}
+
 // ExportOptions of [Export].
 type ExportOptions struct {
 	Model     string            // folder of the base; "": modules as the files imply them
@@ -339,6 +348,9 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 	a, notes, err := load(dir, base)
 	if err != nil {
 		return nil, err
+	}
+	if base != nil && losesExperts(base.Config.Arch, a) {
+		return nil, fmt.Errorf("%s: %w: PEFT 0.21 with transformers 5 passes over factors for the experts of a %s, and says nothing (HINT: compress reads the adapter as it is, and lora fold writes it into the weights)", dir, ErrUnsupported, base.Config.Arch.ModelType)
 	}
 	r := &ExportReport{Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(), Notes: notes, Exact: true}
 	if most := a.MaxRank(); o.Rank > most {
