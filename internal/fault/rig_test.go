@@ -50,6 +50,10 @@ var verbs = []verb{
 		name: "lora train", args: "lora train in/base --data in/text/calib.txt --steps 6 --batch 1 --seqlen 32 --save-every 2 --equivalent-rank 2 --dropout 0.1 --out out/a",
 		again: "--resume", short: true,
 	},
+	{
+		name: "merge search", args: "merge search in/open.yaml --data in/text/calib.txt --generations 1 --seqlen 32 --workers 1 --out out/m",
+		again: "--resume", growing: `journal\.jsonl$`,
+	},
 	{name: "lora fold", args: "lora fold in/base --adapter in/lora --out out/f", again: "--resume"},
 	{name: "lora combine", args: "lora combine in/lora in/lora2 --method linear --out out/c"},
 	{name: "lora export", args: "lora export in/mos --out out/e"},
@@ -68,6 +72,12 @@ base_model: in/base
 models:
 - {model: in/news, parameters: {weight: 0.5, density: 0.5}}
 - {model: in/sums, parameters: {weight: 0.5, density: 0.5}}
+`,
+	"open.yaml": `merge_method: task_arithmetic
+base_model: in/base
+models:
+- {model: in/tales, parameters: {weight: {search: [0, 1]}}}
+- {model: in/sums, parameters: {weight: {search: [0, 1]}}}
 `,
 	"mediate.yaml": `merge_method: mediate
 base_model: in/base
