@@ -81,12 +81,12 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	show(j, r)
-	return &Summary{r, r.Damaged}, nil
+	return &Summary{*r, r.Damaged}, nil
 }
 
 // Summary is what --json and --report give: the results, and what was noticed on the way to them.
 type Summary struct {
-	*task.Results
+	task.Results
 	Damaged int `json:"damaged_answers,omitempty"` // lines of kept answers that were dropped, and asked again
 }
 
