@@ -85,17 +85,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 	if err != nil {
 		return nil, err
 	}
-	if out.Complete() {
-		return readReport(dst)
-	}
-	report = w.report(job)
-	if err := m.run(ctx, out, report, start); err != nil {
-		if output.Resumable(ctx, err) {
-			return nil, errors.Join(err, out.Suspend())
-		}
-		return nil, errors.Join(err, out.Abort())
-	}
-	return report, nil
+	return w.fill(ctx, dst, job, out, func(report *Report) error { return m.run(ctx, out, report, start) })
 }
 
 // checkMediation resolves a recipe without writing anything. Which groups would be routed is not known before they are

@@ -147,11 +147,16 @@ func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]s
 	if err != nil {
 		return nil, err
 	}
+	return w.fill(ctx, dst, job, out, func(report *Report) error { return w.run(ctx, out, report, start) })
+}
+
+// fill has run write an output unless that is complete already. What run leaves when it fails stays where a resumed merge can use it.
+func (w *work) fill(ctx context.Context, dst, job string, out *output.Folder, run func(report *Report) error) (*Report, error) {
 	if out.Complete() {
 		return readReport(dst)
 	}
-	report = w.report(job)
-	if err := w.run(ctx, out, report, start); err != nil {
+	report := w.report(job)
+	if err := run(report); err != nil {
 		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
