@@ -50,9 +50,15 @@ Every verb that writes was run with faults at chosen moments by ` + "`internal/f
 	cells(&b, list, func(kind string) bool { return !strings.HasPrefix(kind, "flip") })
 	b.WriteString("\nA killed run may be killed again while it is resumed. Bits were flipped in what a killed run had left, and in inputs before a run:\n\n")
 	flips(&b, list)
-	b.WriteString("\n## What is said\n\nEvery distinct message, with numbers and folders taken out:\n\n")
+	b.WriteString("\n## What is said\n\nOne message of each way of saying something, by verb (numbers and folders taken out):\n\n")
+	said := map[string]bool{}
 	for _, line := range messages(list) {
-		fmt.Fprintf(&b, "- `%s`\n", strings.ReplaceAll(line, "`", "'"))
+		verb, text, _ := strings.Cut(line, ": ")
+		parts := strings.Split(text, ": ")
+		if key := verb + parts[len(parts)-1]; !said[key] {
+			said[key] = true
+			fmt.Fprintf(&b, "- `%s`\n", strings.ReplaceAll(line, "`", "'"))
+		}
 	}
 	return b.String()
 }
