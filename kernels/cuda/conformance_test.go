@@ -3,11 +3,13 @@
 package cuda_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/ebitengine/purego"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
@@ -27,7 +29,8 @@ func TestConformanceWithBLAS(t *testing.T) {
 	if !slices.Contains(d.Info().Features, "cublaslt") {
 		t.Error("the library is not used")
 	}
-	kerneltest.Run(t, d, "MatMulTN")
+	kerneltest.Run(t, d, "MatMulTN") // operands that do not start at 16 bytes are left to our own kernel
+	alignedProducts(t, d)
 	var products func(*int32)
 	h, err := purego.Dlopen(lib, purego.RTLD_NOW)
 	if err != nil {
@@ -47,9 +50,48 @@ func TestConformanceWithBLAS(t *testing.T) {
 	leaks(t, f)
 }
 
+// alignedProducts compares products of whole buffers with sums in float64.
+func alignedProducts(t *testing.T, d *cuda.Device) {
+	t.Helper()
+	const n = 176 // above the least size that the library is asked for
+	x, w := kernels.NewHost(kernels.F32, n*n), kernels.NewHost(kernels.F32, n*n)
+	for i := range x.F32() {
+		x.F32()[i], w.F32()[i] = float32(i%13-6)/8, float32(i%11-5)/4
+	}
+	var m [3]kernels.Mat
+	for i := range m {
+		b, err := d.Alloc(kernels.F32, n*n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Free()
+		if err := d.Upload(b, 0, []*kernels.Buffer{x, w, x}[i].Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		m[i] = kernels.MatOf(b, n, n)
+	}
+	d.Ops().MatMulNT(m[2], m[0], m[1], kernels.MatMul{})
+	got := kernels.NewHost(kernels.F32, n*n)
+	if err := d.Download(got.Bytes(), m[2].Buf, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n * n {
+		want := 0.0
+		for k := range n {
+			want += float64(x.F32()[i/n*n+k]) * float64(w.F32()[i%n*n+k])
+		}
+		if float64(got.F32()[i]) != want { // multiples of 1/32 below 2^17/32: float32 holds every partial sum
+			t.Fatalf("element %d: %v, want %v", i, got.F32()[i], want)
+		}
+	}
+}
+
 // TestConformanceOnDevice runs it on every device of the machine, and its products with our own kernel.
 func TestConformanceOnDevice(t *testing.T) {
-	each(t, cuda.Options{}, func(t *testing.T, d *cuda.Device) { kerneltest.Run(t, d) })
+	each(t, cuda.Options{}, func(t *testing.T, d *cuda.Device) {
+		kerneltest.Run(t, d)
+		alignedProducts(t, d)
+	})
 	each(t, cuda.Options{BLAS: "off"}, func(t *testing.T, d *cuda.Device) {
 		kerneltest.Run(t, d, "MatMulNT", "MatMulNN", "MatMulTN", "MatMulSparse")
 	})
@@ -58,7 +100,11 @@ func TestConformanceOnDevice(t *testing.T) {
 // TestSameBitsOnDevice: two contexts of one device give the same bits.
 func TestSameBitsOnDevice(t *testing.T) {
 	each(t, cuda.Options{}, func(t *testing.T, d *cuda.Device) {
-		other, err := cuda.Open(0, cuda.Options{})
+		var index int
+		if _, err := fmt.Sscanf(d.Info().Name, "cuda:%d", &index); err != nil {
+			t.Fatal(err)
+		}
+		other, err := cuda.Open(index, cuda.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -98,7 +99,7 @@ func (d *Device) start() error {
 	if err := d.look(); err != nil {
 		return err
 	}
-	if err := d.check(cuDevicePrimaryCtxRetain, address(&d.out[0]), d.handle); err != nil {
+	if err := d.check(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.out[0])), d.handle); err != nil {
 		return err
 	}
 	d.context = d.out[0]
@@ -106,7 +107,7 @@ func (d *Device) start() error {
 		return err
 	}
 	for _, s := range []*uintptr{&d.compute, &d.copies} {
-		if err := d.check(cuStreamCreate, address(&d.out[0]), 1); err != nil { // 1: does not wait for the default stream
+		if err := d.check(cuStreamCreate, uintptr(unsafe.Pointer(&d.out[0])), 1); err != nil { // 1: does not wait for the default stream
 			return err
 		}
 		*s = d.out[0]
@@ -122,12 +123,12 @@ func (d *Device) start() error {
 
 // look reads what the device is, and refuses one that the kernels were not made for.
 func (d *Device) look() error {
-	if err := d.check(cuDeviceGet, address(&d.out[0]), uintptr(d.index)); err != nil {
+	if err := d.check(cuDeviceGet, uintptr(unsafe.Pointer(&d.out[0])), uintptr(d.index)); err != nil {
 		return err
 	}
 	d.handle = uintptr(uint32(d.out[0]))
 	name := make([]byte, 100)
-	if err := d.check(cuDeviceGetName, address(&name[0]), uintptr(len(name)-1), d.handle); err != nil {
+	if err := d.check(cuDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)-1), d.handle); err != nil {
 		return err
 	}
 	for i, c := range name {
@@ -141,7 +142,7 @@ func (d *Device) look() error {
 		value     *int
 	}{{75, &d.major}, {76, &d.minor}, {16, &d.procs}, {115, &d.memory.pooled}} {
 		d.out[0] = 0
-		if err := d.check(cuDeviceGetAttribute, address(&d.out[0]), a.attribute, d.handle); err != nil {
+		if err := d.check(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&d.out[0])), a.attribute, d.handle); err != nil {
 			return err
 		}
 		*a.value = int(int32(d.out[0]))
@@ -192,7 +193,7 @@ func (d *Device) Info() kernels.Info {
 	if d.lt.lib != nil {
 		i.Features = append(i.Features, "cublaslt")
 	}
-	if !d.closed && d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
+	if !d.closed && d.drv.call(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))) == 0 {
 		i.Free, i.Total = int64(d.out[0])+d.memory.idle(), int64(d.out[1])
 	}
 	return i
@@ -229,6 +230,8 @@ func (d *Device) leave() {
 }
 
 // check calls the driver and makes an error of its result, which names the operation at hand.
+//
+//go:uintptrescapes
 func (d *Device) check(f int, args ...uintptr) error {
 	r := d.drv.call(f, args...)
 	if r == 0 {
@@ -245,7 +248,7 @@ func (d *Device) failure(f, r int) error {
 		return fmt.Errorf("%w (%w)", err, ErrOutOfMemory)
 	case r == deviceBusy:
 		return fmt.Errorf("%w; HINT: another process has the device for itself", err)
-	case r >= illegal && r <= launchFailed && r != 701 || r == 46 || r == 214 || r == 215:
+	case r >= illegal && r <= launchFailed && r != 701 || r == eccError || r == linkError || r == contained:
 		if d.lost == nil {
 			d.lost = fmt.Errorf("%w (%w; later calls fail too)", err, ErrLost)
 			if !d.eager {
@@ -265,6 +268,8 @@ func (d *Device) fail(err error) {
 }
 
 // do calls the driver as a part of an operation: after a failure nothing more is done.
+//
+//go:uintptrescapes
 func (d *Device) do(f int, args ...uintptr) {
 	if d.err == nil && d.lost == nil {
 		d.fail(d.check(f, args...))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"unsafe"
 
@@ -90,6 +89,9 @@ const (
 	outOfMemory  = 2
 	noDevice     = 100
 	deviceBusy   = 46
+	eccError     = 214
+	linkError    = 220
+	contained    = 226
 	illegal      = 700
 	launchFailed = 719
 )
@@ -149,26 +151,27 @@ func (d *driver) start() error {
 		return fmt.Errorf("%w: the NVIDIA driver does not start (cuInit: %s)", ErrNoDevice, d.name(r))
 	}
 	n := new([2]int32)
-	if r := d.call(cuDriverGetVersion, address(&n[0])); r != 0 {
+	if r := d.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&n[0]))); r != 0 {
 		return fmt.Errorf("%w: cuDriverGetVersion: %s", ErrDriver, d.name(r))
 	}
 	if d.version = int(n[0]); d.version < oldest {
 		return fmt.Errorf("%w: it supports CUDA %s, the kernels need %s; HINT: install release 570 or later, or use --device cpu",
 			ErrDriver, dotted(d.version), dotted(oldest))
 	}
-	if r := d.call(cuDeviceGetCount, address(&n[1])); r != 0 {
+	if r := d.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n[1]))); r != 0 {
 		return fmt.Errorf("%w: cuDeviceGetCount: %s", ErrNoDevice, d.name(r))
 	}
 	d.count = int(n[1])
-	runtime.KeepAlive(n)
 	return nil
 }
 
 // dotted writes a version of the driver's interface: 12080 is 12.8.
 func dotted(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// call calls the driver. Pointers among the arguments are to memory that does not move: of the heap and kept alive by the caller, or
-// the driver's own.
+// call calls the driver. Pointers among the arguments are the driver's own, or converted in the call itself: what they point to is then of the
+// heap, and lives until the call returns, however long that takes (a compilation takes seconds).
+//
+//go:uintptrescapes
 func (d *driver) call(f int, args ...uintptr) int {
 	r, _, _ := purego.SyscallN(d.entry[f], args...)
 	return int(int32(r))
@@ -177,7 +180,7 @@ func (d *driver) call(f int, args ...uintptr) int {
 // name is what the driver calls a result.
 func (d *driver) name(r int) string {
 	p := new(uintptr)
-	if d.call(cuGetErrorName, uintptr(r), address(p)) != 0 || *p == 0 {
+	if d.call(cuGetErrorName, uintptr(r), uintptr(unsafe.Pointer(p))) != 0 || *p == 0 {
 		return fmt.Sprintf("error %d", r)
 	}
 	var s []byte
@@ -190,6 +193,3 @@ func (d *driver) name(r int) string {
 	}
 	return string(s)
 }
-
-// address is the address of memory of the heap.
-func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

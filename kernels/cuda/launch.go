@@ -63,14 +63,14 @@ func (d *Device) function(name string) uintptr {
 // load makes a module of PTX.
 func (d *Device) load(text []byte) (uintptr, error) {
 	text = append(text, 0)
-	err := d.check(cuModuleLoadDataEx, address(&d.out[0]), address(&text[0]), 0, 0, 0)
+	err := d.check(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&text[0])), 0, 0, 0)
 	return d.out[0], err
 }
 
 // entry finds a kernel of a module.
 func (d *Device) entry(module uintptr, name string) (uintptr, error) {
 	c := append([]byte(name), 0)
-	err := d.check(cuModuleGetFunction, address(&d.out[0]), module, address(&c[0]))
+	err := d.check(cuModuleGetFunction, uintptr(unsafe.Pointer(&d.out[0])), module, uintptr(unsafe.Pointer(&c[0])))
 	return d.out[0], err
 }
 
@@ -90,8 +90,8 @@ func launch[T any](d *Device, name string, g grid, args *T) {
 // start runs a loaded kernel.
 func start[T any](d *Device, f uintptr, g grid, args *T) {
 	*(*T)(unsafe.Pointer(&d.params)) = *args
-	d.pointer[0] = address(&d.params)
-	d.do(cuLaunchKernel, f, uintptr(g.x), uintptr(g.y), uintptr(max(g.z, 1)), uintptr(g.threads), 1, 1, 0, d.compute, address(&d.pointer[0]), 0)
+	d.pointer[0] = uintptr(unsafe.Pointer(&d.params))
+	d.do(cuLaunchKernel, f, uintptr(g.x), uintptr(g.y), uintptr(max(g.z, 1)), uintptr(g.threads), 1, 1, 0, d.compute, uintptr(unsafe.Pointer(&d.pointer[0])), 0)
 }
 
 // maxY is the most blocks in the second direction.

@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"os"
+	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
@@ -33,36 +34,38 @@ type ltLibrary struct{ entry [len(ltSymbols)]uintptr }
 // libraries are the names under which the library is looked for.
 var libraries = []string{"libcublasLt.so.13", "libcublasLt.so.12"}
 
-// loadLt loads cuBLASLt; nil if it is not there, lacks a call, or its name is "off".
-func loadLt(name string) *ltLibrary {
-	names := libraries
+// ltNames lists the names to load the library by: one that was given, or those of the loader; none if it is "off".
+func ltNames(name string) []string {
 	if name == "" {
 		name = os.Getenv("COMPRESS_CUBLASLT")
 	}
-	if name != "" {
-		names = []string{name}
+	switch name {
+	case "":
+		return libraries
+	case "off":
+		return nil
 	}
-	for _, name := range names {
-		if name == "off" {
-			continue
-		}
-		h, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
-		if err != nil {
-			continue
-		}
-		l := &ltLibrary{}
-		for i, symbol := range ltSymbols {
-			if l.entry[i], err = purego.Dlsym(h, symbol); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			return l
-		}
-	}
-	return nil
+	return []string{name}
 }
 
+// loadLt loads cuBLASLt; nil if it is not there or lacks a call.
+func loadLt(name string) *ltLibrary {
+	h, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return nil
+	}
+	l := &ltLibrary{}
+	for i, symbol := range ltSymbols {
+		if l.entry[i], err = purego.Dlsym(h, symbol); err != nil {
+			return nil
+		}
+	}
+	return l
+}
+
+// call calls the library; pointers as in driver.call.
+//
+//go:uintptrescapes
 func (l *ltLibrary) call(f int, args ...uintptr) int {
 	r, _, _ := purego.SyscallN(l.entry[f], args...)
 	return int(int32(r))
@@ -98,14 +101,13 @@ const maxPlans = 256
 
 // start takes the library if there is one.
 func (t *lt) start(name string) {
-	if t.lib = loadLt(name); t.lib == nil {
-		return
+	for _, n := range ltNames(name) {
+		l := loadLt(n)
+		if l != nil && l.call(ltCreate, uintptr(unsafe.Pointer(&t.out[0]))) == 0 { // release 13 does not start on a driver for 12
+			t.lib, t.handle, t.plans = l, t.out[0], map[ltShape]ltPlan{}
+			return
+		}
 	}
-	if t.lib.call(ltCreate, address(&t.out[0])) != 0 {
-		t.lib = nil
-		return
-	}
-	t.handle, t.plans = t.out[0], map[ltShape]ltPlan{}
 }
 
 func (t *lt) stop() {
@@ -145,17 +147,17 @@ func (t *lt) plan(s ltShape) (ltPlan, bool) {
 		t.forget()
 	}
 	var p ltPlan
-	ok := t.lib.call(ltMatmulDescCreate, address(&t.out[0]), computeF32, realF32) == 0
+	ok := t.lib.call(ltMatmulDescCreate, uintptr(unsafe.Pointer(&t.out[0])), computeF32, realF32) == 0
 	if ok {
 		p.desc = t.out[0]
 		t.number[0] = isTransposed
-		ok = t.lib.call(ltMatmulDescSetAttribute, p.desc, transposeA, address(&t.number[0]), 4) == 0
+		ok = t.lib.call(ltMatmulDescSetAttribute, p.desc, transposeA, uintptr(unsafe.Pointer(&t.number[0])), 4) == 0
 	}
 	for _, l := range []struct {
 		to                     *uintptr
 		kind, rows, cols, lead int
 	}{{&p.b, realBF16, s.k, s.n, s.strideB}, {&p.a, realBF16, s.k, s.m, s.strideA}, {&p.d, realF32, s.n, s.m, s.strideD}} {
-		if ok = ok && t.lib.call(ltMatrixLayoutCreate, address(&t.out[0]), uintptr(l.kind), uintptr(l.rows), uintptr(l.cols), uintptr(l.lead)) == 0; ok {
+		if ok = ok && t.lib.call(ltMatrixLayoutCreate, uintptr(unsafe.Pointer(&t.out[0])), uintptr(l.kind), uintptr(l.rows), uintptr(l.cols), uintptr(l.lead)) == 0; ok {
 			*l.to = t.out[0]
 		}
 	}
@@ -174,6 +176,9 @@ const smallest = 1 << 22
 // first call leaves the work to our own kernel; later ones cannot be undone and are kept for Sync.
 func (d *Device) vendor(g gemmArgs) bool {
 	t := &d.lt
+	if (g.a|g.b|g.d.p)%16 != 0 { // the library may read and write 16 bytes at a time, and is not told where a matrix starts
+		return false
+	}
 	if t.lib == nil || d.err != nil || d.lost != nil || g.bias != 0 || g.count == 0 || int(g.d.rows)*int(g.d.cols)*int(g.k) < smallest {
 		return false
 	}
@@ -185,7 +190,7 @@ func (d *Device) vendor(g gemmArgs) bool {
 		which := int(g.pairs >> (4 * i))
 		a, b := g.a+uintptr(2*(which&3)*g.planeA), g.b+uintptr(2*(which>>2&3)*g.planeB)
 		t.scalar = [2]float32{1, float32(flag(i > 0 || g.add != 0))}
-		r := t.lib.call(ltMatmul, t.handle, p.desc, address(&t.scalar[0]), b, p.b, a, p.a, address(&t.scalar[1]), g.d.p, p.d, g.d.p, p.d, 0, 0, 0, d.compute)
+		r := t.lib.call(ltMatmul, t.handle, p.desc, uintptr(unsafe.Pointer(&t.scalar[0])), b, p.b, a, p.a, uintptr(unsafe.Pointer(&t.scalar[1])), g.d.p, p.d, g.d.p, p.d, 0, 0, 0, d.compute)
 		if r != 0 && i > 0 {
 			d.fail(fmt.Errorf("cuda:%d: %s: cublasLtMatmul: status %d", d.index, d.op, r))
 		}

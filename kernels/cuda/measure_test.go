@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -43,7 +44,7 @@ func newStopwatch(t testing.TB, d *Device, repeats int) *stopwatch {
 	d.enter()
 	defer d.leave()
 	for _, e := range []*uintptr{&s.from, &s.to} {
-		if err := d.check(cuEventCreate, address(&d.out[0]), 0); err != nil {
+		if err := d.check(cuEventCreate, uintptr(unsafe.Pointer(&d.out[0])), 0); err != nil {
 			t.Fatal(err)
 		}
 		*e = d.out[0]
@@ -71,7 +72,7 @@ func (s *stopwatch) time(f func()) float64 {
 		}
 		s.d.enter()
 		ms := new(float32)
-		err := s.d.check(cuEventElapsedTime, address(ms), s.from, s.to)
+		err := s.d.check(cuEventElapsedTime, uintptr(unsafe.Pointer(ms)), s.from, s.to)
 		s.d.leave()
 		if err != nil {
 			s.t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -42,19 +43,19 @@ func (m *memory) init() {
 
 // start takes the driver's pool and lets it keep what is given back.
 func (m *memory) start(d *Device) error {
-	if err := d.check(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])); err != nil {
+	if err := d.check(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))); err != nil {
 		return err
 	}
 	m.total = int64(d.out[1])
 	if m.pooled == 0 {
 		return nil
 	}
-	if err := d.check(cuDeviceGetDefaultMemPool, address(&d.out[0]), d.handle); err != nil {
+	if err := d.check(cuDeviceGetDefaultMemPool, uintptr(unsafe.Pointer(&d.out[0])), d.handle); err != nil {
 		return err
 	}
 	m.pool = d.out[0]
-	d.out[1] = 1 << 40                                                                  // bytes to keep: all
-	return d.check(cuMemPoolSetAttribute, m.pool, releaseThreshold, address(&d.out[1])) // read at once
+	d.out[1] = 1 << 40                                                                                  // bytes to keep: all
+	return d.check(cuMemPoolSetAttribute, m.pool, releaseThreshold, uintptr(unsafe.Pointer(&d.out[1]))) // read at once
 }
 
 // releaseThreshold is the attribute of a pool that says how many bytes it keeps.
@@ -154,16 +155,21 @@ func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error)
 
 // retry gives what is kept for later back, after everything that runs, and attempts to allocate.
 func (m *memory) retry(d *Device, size int64, stream uintptr) (uintptr, int) {
+	m.settle(d)
+	return m.get(d, size, stream)
+}
+
+// settle gives what is kept for later back to the driver, after everything that runs.
+func (m *memory) settle(d *Device) {
 	d.drv.call(cuStreamSynchronize, d.copies)
 	d.drv.call(cuStreamSynchronize, d.compute)
 	m.trim(d)
-	return m.get(d, size, stream)
 }
 
 // get is one attempt to allocate.
 func (m *memory) get(d *Device, size int64, stream uintptr) (uintptr, int) {
 	if m.pooled != 0 {
-		r := d.drv.call(cuMemAllocAsync, address(&d.out[0]), uintptr(size), stream)
+		r := d.drv.call(cuMemAllocAsync, uintptr(unsafe.Pointer(&d.out[0])), uintptr(size), stream)
 		return d.out[0], r
 	}
 	if list := m.spare[size]; len(list) > 0 {
@@ -172,7 +178,7 @@ func (m *memory) get(d *Device, size int64, stream uintptr) (uintptr, int) {
 		m.events = append(m.events, s.event)
 		return s.addr, d.drv.call(cuStreamWaitEvent, stream, s.event, 0)
 	}
-	r := d.drv.call(cuMemAlloc, address(&d.out[0]), uintptr(size))
+	r := d.drv.call(cuMemAlloc, uintptr(unsafe.Pointer(&d.out[0])), uintptr(size))
 	return d.out[0], r
 }
 
@@ -242,7 +248,7 @@ func (d *Device) shortage(size int64, label string) error {
 		list = []string{"nothing"}
 	}
 	free := "an unknown amount"
-	if d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
+	if d.drv.call(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))) == 0 {
 		free = sizeText(int64(d.out[0])) + " of " + sizeText(int64(d.out[1]))
 	}
 	if d.memory.away > 0 {
@@ -287,7 +293,7 @@ func (d *Device) event() (uintptr, error) {
 		m.events = m.events[:n-1]
 		return e, nil
 	}
-	if err := d.check(cuEventCreate, address(&d.out[0]), 2); err != nil { // 2: no timing
+	if err := d.check(cuEventCreate, uintptr(unsafe.Pointer(&d.out[0])), 2); err != nil { // 2: no timing
 		return 0, err
 	}
 	m.all = append(m.all, d.out[0])

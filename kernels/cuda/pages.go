@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -148,8 +149,11 @@ func (d *Device) fetch(p *page) error {
 // operands of an operation that is being launched stay.
 func (d *Device) evict(size int64) (bool, error) {
 	m := &d.memory
-	if !d.enough(size) {
-		return false, nil
+	if !d.enough(size) { // what the pool keeps for later looks taken
+		m.settle(d)
+		if !d.enough(size) {
+			return false, nil
+		}
 	}
 	if !m.moving {
 		if err := d.startMoving(); err != nil {
@@ -173,7 +177,7 @@ func (d *Device) evict(size int64) (bool, error) {
 
 // enough reports whether an allocation would fit if everything moved that can.
 func (d *Device) enough(size int64) bool {
-	if d.drv.call(cuMemGetInfo, address(&d.out[0]), address(&d.out[1])) == 0 {
+	if d.drv.call(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))) == 0 {
 		size -= int64(d.out[0])
 	}
 	for _, p := range d.memory.pages {
