@@ -76,11 +76,13 @@ DEV void fetch(u16* shared, const u16* p, i64 stride, i64 first, int rows, int k
   }
 }
 
-// gemm: a block does 128×128 elements, a warp 64×32, with copies two tiles ahead.
+// gemm: a block does 128×128 elements, a warp 64×32, with copies two tiles ahead. Blocks that run at one time share rows of both factors: they
+// follow each other down groups of 8, then to the right, so that a wide product reads each row of b once for 1,024 rows of a.
 KERNEL(gemm, GemmArgs, 256, 2) {
   SHARED(u16, tiles, stages * 256 * tileK);
   int lane = tid() % 32, warp = tid() / 32;
-  i64 m0 = (i64)by() * 128, n0 = (i64)bx() * 128;
+  i64 id = (i64)by() * gx() + bx(), span = (i64)gx() * 8, left = gy() - id / span * 8, down = left < 8 ? left : 8;
+  i64 m0 = (id / span * 8 + id % span % down) * 128, n0 = id % span / down * 128;
   int wm = warp / 4 * 64, wn = warp % 4 * 32;
   float c[4][4][4];
   UNROLL for (int i = 0; i < 4; i++)

@@ -139,20 +139,42 @@ KERNEL(cut_pick, CutArgs, 256, 1) {
   if (tid() == 0) a.cut->value = value | (u64)bin << shiftOf(a.pass), a.cut->rank = rank;
 }
 
-// cutEnd, one block, finds how far the elements equal to the cut are kept: in most cases all are.
+// cutChunks is the number of pieces in which elements equal to a cut are counted, each by a block; a bin of the first histogram, which is no
+// longer needed, takes the count of each.
+const int cutChunks = 2048;
+
+DEV i64 chunkOf(const CutArgs& a) { return ((i64)a.m.rows * a.m.cols + cutChunks - 1) / cutChunks; }
+
+// equalTo is how many elements have the magnitude of the cut, and keptOf how many of them are kept.
+DEV u32 equalTo(const CutArgs& a) { return a.histogram[2 * 2048 + ((u32)a.cut->value & binsOf(2))]; }
+DEV u32 keptOf(const CutArgs& a) { return equalTo(a) - (u32)a.cut->rank; }
+
+// cutTies counts the elements equal to the cut in every chunk, unless all are kept.
+template <int D> DEV void cutTies(const CutArgs& a) {
+  u32 value = (u32)a.cut->value, found = 0;
+  if (keptOf(a) == equalTo(a)) return;
+  i64 n = (i64)a.m.rows * a.m.cols, chunk = chunkOf(a), lo = bx() * chunk, hi = lo + chunk < n ? lo + chunk : n;
+  for (i64 e = lo + tid(); e < hi; e += nthreads()) found += magnitude<D>(a, (int)(e / a.m.cols), e % a.m.cols) == value;
+  found = blockReduce<Sum>(found, 0u);
+  if (tid() == 0) a.histogram[bx()] = found;
+}
+
+// cutEnd, one block, finds how far the elements equal to the cut are kept.
 template <int D> DEV void cutEnd(const CutArgs& a) {
-  u32 value = (u32)a.cut->value, equal = a.histogram[2 * 2048 + (value & binsOf(2))], take = equal - (u32)a.cut->rank;
+  u32 value = (u32)a.cut->value, take = keptOf(a);
   i64 n = (i64)a.m.rows * a.m.cols;
-  if (take == equal) {
+  if (take == equalTo(a)) {
     if (tid() == 0) a.cut->end = n;
     return;
   }
-  u32 passed = 0, total;
-  for (i64 base = 0; base < n && passed < take; base += nthreads()) {
+  u32 at, rank, passed = 0, total;
+  pick(a.histogram, take - 1, at, rank);
+  i64 lo = at * chunkOf(a), hi = lo + chunkOf(a) < n ? lo + chunkOf(a) : n;
+  for (i64 base = lo; base < hi && passed <= rank; base += nthreads()) {
     i64 e = base + tid();
-    u32 is = e < n && magnitude<D>(a, (int)(e / a.m.cols), e % a.m.cols) == value;
+    u32 is = e < hi && magnitude<D>(a, (int)(e / a.m.cols), e % a.m.cols) == value;
     u32 before = passed + blockBefore(is, total);
-    if (is && before + 1 == take) a.cut->end = e + 1;
+    if (is && before == rank) a.cut->end = e + 1;
     passed += total;
   }
 }
@@ -161,6 +183,7 @@ template <int D> DEV void cutEnd(const CutArgs& a) {
   KERNEL(merge_##name, MergeArgs, 256, 2) { mergeAll<D>(a); }        \
   KERNEL(conflicts_##name, MergeArgs, 256, 2) { conflicts<D>(a); }   \
   KERNEL(cut_hist_##name, CutArgs, 256, 4) { cutHistogram<D>(a); }   \
+  KERNEL(cut_ties_##name, CutArgs, 256, 4) { cutTies<D>(a); }        \
   KERNEL(cut_end_##name, CutArgs, 256, 1) { cutEnd<D>(a); }
 MERGE(f32, F32)
 MERGE(bf16, BF16)
