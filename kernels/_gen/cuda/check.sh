@@ -26,6 +26,10 @@ run)
 	report=$(realpath "${2:-report.json}")
 	cd "$here"
 	python=${CHECK_PYTHON:-python3}
+	if [ -z "${COMPRESS_CUBLASLT:-}" ]; then # what came with torch, which the loader does not find
+		lt=$("$python" -c 'import glob, os, torch; print((glob.glob(os.path.dirname(os.path.dirname(torch.__file__)) + "/nvidia/*/lib/libcublasLt.so.1[23]") + [""])[0])' 2>/dev/null || true)
+		if [ -n "$lt" ]; then export COMPRESS_CUBLASLT=$lt; fi
+	fi
 	./compress inspect --device cuda:0
 	./cuda.test -test.v -test.run "${CHECK_RUN:-OnDevice}" | grep -v '^=== '
 	COMPRESS_CUDA_REPORT=$report COMPRESS_CUDA_SHRINK=${CHECK_SHRINK:-1} ./cuda.test -test.run TestMeasureDevice
