@@ -143,6 +143,7 @@ type lane struct {
 	pc, state int
 	regs      []uint64
 	shared    []byte
+	local     [256]byte
 }
 
 // run runs the kernel over a grid.
@@ -334,6 +335,8 @@ func (m *machine) memory(l *lane, space string, at uint64, size int) ([]byte, er
 		room, at = m.global, at-base
 	case "shared":
 		room = l.shared
+	case "local":
+		room = l.local[:]
 	case "param":
 		room = m.param
 	}

@@ -15,6 +15,8 @@ typedef long long i64;
 #define UNROLL _Pragma("unroll")
 #define UNROLL4 _Pragma("unroll 4")
 #define ROLLED _Pragma("unroll 1")
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL_BY(n) PRAGMA(unroll(n))
 // KERNEL defines an entry point whose one parameter is a struct; threads bounds the size of a block, blocks is how many of
 // them shall fit a multiprocessor.
 #define KERNEL(name, Args, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Args a)

@@ -125,5 +125,5 @@ KERNEL(formula_vector, FormulaArgs, 256, 4) {
 // formula_select computes the scores of a row and drops the lowest, without writing a score: up to 24 keys a thread.
 KERNEL(formula_select, FormulaArgs, 512, 1) {
   for (int i = bx(); i < a.mask.rows; i += gx())
-    dropLowest<24>(row<U8>(a.mask, i), a.mask.cols, a.drop, [&](int j) { return key(score(a, i, j)); });
+    dropLowest<24, true>(row<U8>(a.mask, i), a.mask.cols, a.drop, [&](int j) { return key(score(a, i, j)); });
 }

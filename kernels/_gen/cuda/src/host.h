@@ -8,6 +8,7 @@
 #define UNROLL
 #define UNROLL4
 #define ROLLED
+#define UNROLL_BY(n)
 #define __restrict__ __restrict
 
 namespace host {

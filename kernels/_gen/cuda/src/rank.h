@@ -32,8 +32,9 @@ DEV void pick(const u32* histogram, u32 rank, u32& bin, u32& within) {
 }
 
 // dropLowest writes a row's keep mask that drops the lowest keys; of equal keys the lower column goes first. ITEMS > 0: the keys stay in
-// registers, ITEMS for every thread.
-template <int ITEMS, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F keyOf) {
+// registers, ITEMS for every thread; with ONCE in local memory, so that the code of keyOf, which the driver compiles while the program runs, is
+// there once.
+template <int ITEMS, bool ONCE, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F keyOf) {
   SHARED(u32, histogram, 2048);
   const int held = ITEMS > 0 ? ITEMS : 1;
   if (drop <= 0 || drop >= n) {
@@ -42,7 +43,7 @@ template <int ITEMS, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F k
   }
   u32 keys[held], prefix = 0, done = 0, rank = (u32)drop - 1, bin = 0;
   if (ITEMS > 0) {
-    UNROLL for (int k = 0; k < held; k++) {
+    UNROLL_BY(ONCE ? 1 : held) for (int k = 0; k < held; k++) {
       int j = tid() + k * nthreads();
       keys[k] = j < n ? keyOf(j) : 0;
     }
@@ -52,7 +53,7 @@ template <int ITEMS, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F k
     for (int b = tid(); b < 2048; b += nthreads()) histogram[b] = 0;
     sync();
     if (ITEMS > 0) {
-      UNROLL for (int k = 0; k < held; k++)
+      UNROLL_BY(ONCE ? 4 : held) for (int k = 0; k < held; k++)
         if (tid() + k * nthreads() < n && (keys[k] & done) == prefix) addAtomic(&histogram[keys[k] >> shift & binsOf(pass)], 1);
     } else {
       for (int j = tid(); j < n; j += nthreads()) {
@@ -68,13 +69,16 @@ template <int ITEMS, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F k
   u32 need = rank + 1;
   bool all = need == histogram[bin];
   if (all && ITEMS > 0) {
-    UNROLL for (int k = 0; k < held; k++)
+    UNROLL_BY(ONCE ? 4 : held) for (int k = 0; k < held; k++)
       if (tid() + k * nthreads() < n) mask[tid() + k * nthreads()] = keys[k] > prefix;
   } else {
     u32 passed = 0, total = 0;
-    for (int base = 0; base < n; base += nthreads()) {
+    for (int base = 0, k = 0; base < n; base += nthreads(), k++) {
       int j = base + tid();
-      u32 v = j < n ? keyOf(j) : 0, equal = j < n && v == prefix, before = 0;
+      u32 v;
+      if constexpr (ONCE) v = keys[k];
+      else v = j < n ? keyOf(j) : 0;
+      u32 equal = j < n && v == prefix, before = 0;
       if (!all) before = passed + blockBefore(equal, total), passed += total;
       if (j < n) mask[j] = v > prefix || (equal && before >= need);
     }
