@@ -83,6 +83,7 @@ func Open(index int, o Options) (*Device, error) {
 		modules: map[string]uintptr{}, functions: map[string]uintptr{},
 	}
 	d.memory.init()
+	d.programs.patience = fuseAfter
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := d.start(); err != nil {

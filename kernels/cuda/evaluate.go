@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"crypto/sha256"
+	"errors"
 	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
@@ -79,16 +81,21 @@ func (d *Device) Score(dst kernels.Mat, f Formula, in FormulaInputs) error {
 const widestSelect = 24 * 512
 
 // SelectFormula writes the keep mask (U8) that drops the drop lowest values of a formula in every row; of equal ones the lower column
-// goes first. Values and selection are one kernel; rows of more than 12,288 columns have their values written in between.
+// goes first. Values and selection are one kernel for formulas that were selected by before, often; others, and rows of more than 12,288
+// columns, have their values written in between: the driver compiles that several times as fast.
 func (d *Device) SelectFormula(mask kernels.Mat, f Formula, in FormulaInputs, drop int) error {
 	if mask.Len() == 0 {
 		return nil
 	}
-	if mask.Cols > widestSelect {
-		b, err := d.Alloc(kernels.F32, mask.Len())
-		if err != nil {
+	wide := mask.Cols > widestSelect
+	var b *kernels.Buffer
+	if wide || !d.fuses(f, in) {
+		var err error
+		if b, err = d.Alloc(kernels.F32, mask.Len()); err != nil && (wide || !errors.Is(err, ErrOutOfMemory)) {
 			return err
 		}
+	}
+	if b != nil {
 		defer b.Free()
 		scores := kernels.MatOf(b, mask.Rows, mask.Cols)
 		if err := d.Score(scores, f, in); err != nil {
@@ -101,6 +108,33 @@ func (d *Device) SelectFormula(mask kernels.Mat, f Formula, in FormulaInputs, dr
 		e.args.mask, e.args.drop = d.of(mask).mat(), drop
 		e.launch("formula_select", grid{x: min(mask.Rows, 1<<20), y: 1, threads: 512})
 	})
+}
+
+// fuseAfter is how often a formula is selected by before values and selection become one kernel: that saves a tenth of a millisecond each
+// time, and the driver compiles for a tenth of a second. maxFuses is how many formulas are counted.
+const (
+	fuseAfter = 256
+	maxFuses  = 4096
+)
+
+// fuses counts a selection by a formula and reports whether it is to be one kernel: after many, or where memory is scarce.
+func (d *Device) fuses(f Formula, in FormulaInputs) bool {
+	hash := sha256.New()
+	for _, w := range formulaWords(f) {
+		fmt.Fprintln(hash, w)
+	}
+	for _, m := range in.Matrices {
+		fmt.Fprintln(hash, m.DType())
+	}
+	key := [sha256.Size]byte(hash.Sum(nil))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := &d.programs
+	if p.selected == nil || len(p.selected) >= maxFuses {
+		p.selected = map[[sha256.Size]byte]int{}
+	}
+	p.selected[key]++
+	return d.memory.moving || p.selected[key] > p.patience
 }
 
 // Gather writes statistic kind of a formula's values over a matrix of a shape to number slot of in.Stats. The values are summed in

@@ -71,12 +71,16 @@ func TestFormula(t *testing.T) {
 			t.Fatalf("score %d is %v, want %v", i, got, v)
 		}
 	}
-	fused, apart := masks(t, d, rows, cols), masks(t, d, rows, cols)
+	fused, apart, early := masks(t, d, rows, cols), masks(t, d, rows, cols), masks(t, d, rows, cols)
+	if err := d.SelectFormula(early, score, in, cols/2); err != nil {
+		t.Fatal(err)
+	}
+	d.Fuse()
 	if err := d.SelectFormula(fused, score, in, cols/2); err != nil {
 		t.Fatal(err)
 	}
 	d.Ops().SelectRows(apart, kernels.Score{X: out, Raw: true}, cols/2)
-	if !slices.Equal(bits(t, d, fused), bits(t, d, apart)) {
+	if want := bits(t, d, apart); !slices.Equal(bits(t, d, fused), want) || !slices.Equal(bits(t, d, early), want) {
 		t.Error("the fused selection gives another mask than scores and SelectRows")
 	}
 }

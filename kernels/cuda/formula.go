@@ -252,7 +252,9 @@ const maxPrograms = 64
 
 // programs are modules made at run time, those used last at the end.
 type programs struct {
-	list []program
+	list     []program
+	selected map[[sha256.Size]byte]int // selections by formula
+	patience int                       // selections before one kernel is compiled for them
 }
 
 type program struct {
