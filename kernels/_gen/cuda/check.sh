@@ -23,6 +23,7 @@ build)
 	cp "$here/check.sh" "$here/torch_check.py" "$out/"
 	;;
 run)
+	status=0
 	report=$(realpath "${2:-report.json}")
 	cd "$here"
 	python=${CHECK_PYTHON:-python3}
@@ -31,7 +32,7 @@ run)
 		if [ -n "$lt" ]; then export COMPRESS_CUBLASLT=$lt; fi
 	fi
 	./compress inspect --device cuda:0
-	./cuda.test -test.v -test.run "${CHECK_RUN:-OnDevice}" | grep -v '^=== '
+	./cuda.test -test.v -test.run "${CHECK_RUN:-OnDevice}" | grep -v '^=== ' || status=$? # measurements are made all the same
 	COMPRESS_CUDA_REPORT=$report COMPRESS_CUDA_SHRINK=${CHECK_SHRINK:-1} ./cuda.test -test.run TestMeasureDevice
 	if [ -n "${CHECK_SHRINK:-}" ]; then
 		"$python" torch_check.py "$report" --device cpu --shrink "$CHECK_SHRINK"
@@ -41,6 +42,7 @@ run)
 		echo "no torch with CUDA here: no comparison"
 	fi
 	cat "$report"
+	exit "$status"
 	;;
 *)
 	echo "usage: $0 build OUT | run [REPORT.json]" >&2
