@@ -56,20 +56,19 @@ func keptOf(base, x []float32, n int) []float32 {
 // TestMerge compares task arithmetic, TIES and their counts of conflicts with plain loops, for every type.
 func TestMerge(t *testing.T) {
 	d := open(t, "")
-	for _, dt := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-		for _, keep := range []int{0, 1, 400, mergeRows*mergeCols - 1} {
-			mergeModels(t, d, dt, 3, keep)
-		}
+	for _, keep := range []int{0, 1, 400, mergeRows*mergeCols - 1} {
+		mergeModels(t, d, kernels.F32, 3, keep)
+	}
+	for _, dt := range []kernels.DType{kernels.BF16, kernels.F16} {
+		mergeModels(t, d, dt, 3, 400)
 	}
 }
 
 // TestMergeManyModels: up to the most models of one merge.
 func TestMergeManyModels(t *testing.T) {
 	d := open(t, "")
-	for _, models := range []int{9, kernels.MaxModels} {
-		mergeModels(t, d, kernels.BF16, models, 0)
-		mergeModels(t, d, kernels.F32, models, 400)
-	}
+	mergeModels(t, d, kernels.BF16, kernels.MaxModels, 0)
+	mergeModels(t, d, kernels.F32, 9, 400)
 }
 
 const mergeRows, mergeCols = 7, 331
