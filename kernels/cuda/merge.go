@@ -48,10 +48,11 @@ type cutArgs struct {
 	pass, _        int32
 }
 
-// cutSize is the memory of one CutState, cutChunks how many pieces the elements equal to a cut are counted in.
+// cutSize is the memory of one CutState, cutChunks how many pieces the elements equal to a cut are counted in, of cutLeast or more.
 const (
 	cutSize   = 24
 	cutChunks = 2048
+	cutLeast  = 256
 )
 
 // sources checks models against the base.
@@ -117,7 +118,7 @@ func (d *Device) cuts(base kernels.Mat, list []Source, t string) uintptr {
 			launch(d, "merge.cut_hist_"+t, plane(min(base.Rows, 2048), base.Cols, 2048), &args)
 			launch(d, "merge.cut_pick", grid{x: 1, y: 1, threads: 256}, &args)
 		}
-		launch(d, "merge.cut_ties_"+t, grid{x: cutChunks, y: 1, threads: 256}, &args)
+		launch(d, "merge.cut_ties_"+t, grid{x: min(cutChunks, (n+cutLeast-1)/cutLeast), y: 1, threads: 256}, &args)
 		launch(d, "merge.cut_end_"+t, grid{x: 1, y: 1, threads: 256}, &args)
 	}
 	d.drop(counts)

@@ -139,11 +139,14 @@ KERNEL(cut_pick, CutArgs, 256, 1) {
   if (tid() == 0) a.cut->value = value | (u64)bin << shiftOf(a.pass), a.cut->rank = rank;
 }
 
-// cutChunks is the number of pieces in which elements equal to a cut are counted, each by a block; a bin of the first histogram, which is no
-// longer needed, takes the count of each.
-const int cutChunks = 2048;
+// cutChunks is the number of pieces in which elements equal to a cut are counted, each by a block, of cutLeast elements or more; a bin of
+// the first histogram, which is no longer needed, takes the count of each.
+const int cutChunks = 2048, cutLeast = 256;
 
-DEV i64 chunkOf(const CutArgs& a) { return ((i64)a.m.rows * a.m.cols + cutChunks - 1) / cutChunks; }
+DEV i64 chunkOf(const CutArgs& a) {
+  i64 chunk = ((i64)a.m.rows * a.m.cols + cutChunks - 1) / cutChunks;
+  return chunk > cutLeast ? chunk : cutLeast;
+}
 
 // equalTo is how many elements have the magnitude of the cut, and keptOf how many of them are kept.
 DEV u32 equalTo(const CutArgs& a) { return a.histogram[2 * 2048 + ((u32)a.cut->value & binsOf(2))]; }
@@ -157,6 +160,7 @@ template <int D> DEV void cutTies(const CutArgs& a) {
   for (i64 e = lo + tid(); e < hi; e += nthreads()) found += magnitude<D>(a, (int)(e / a.m.cols), e % a.m.cols) == value;
   found = blockReduce<Sum>(found, 0u);
   if (tid() == 0) a.histogram[bx()] = found;
+  for (int rest = gx() + bx() * nthreads() + tid(); rest < cutChunks; rest += gx() * nthreads()) a.histogram[rest] = 0;
 }
 
 // cutEnd, one block, finds how far the elements equal to the cut are kept.
