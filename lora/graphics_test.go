@@ -12,9 +12,8 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
-	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora"
@@ -24,12 +23,7 @@ import (
 // in one go, interrupted and resumed, held and fused. Losses are those of the host but for roundings, which three steps do not amplify
 // beyond 1e-3; a run that is resumed has the same bits.
 func TestGraphicsTune(t *testing.T) {
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	graphics := device.Complete(d)
+	graphics := standin.Open(t)
 	data := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 4, 11}}, "test")
 	for name, o := range map[string]lora.Options{
 		"held": {Steps: 3, Batch: 1, LR: 1e-3, Clip: 1}, "fused": {Steps: 3, Batch: 1, LR: 1e-3},

@@ -10,26 +10,10 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/safetensors"
 )
-
-// standIn is a device that runs the host build of the graphics kernels.
-func standIn(t *testing.T) kernels.Device {
-	t.Helper()
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return device.Complete(d)
-}
 
 // TestGraphics merges on a graphics device and on the host. With an election of signs every step is rounded alike, so the values are the
 // same, but for the sign of zeros. Elsewhere the host fuses products and sums, which the device rounds one by one, and sums that restore
@@ -66,7 +50,7 @@ models:
 		"dare_ties mean":  {"merge_method: dare_ties\nparameters: {normalize: true}" + inputs, true, false},
 		"breadcrumbs":     {"merge_method: breadcrumbs" + inputs, true, false},
 	} {
-		dev := standIn(t)
+		dev := standin.Open(t)
 		host, there := filepath.Join(t.TempDir(), "host"), filepath.Join(t.TempDir(), "there")
 		want, err := Models(t.Context(), parse(t, c.recipe), host, Options{Seed: 5})
 		if err != nil {

@@ -7,21 +7,15 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/lm"
 )
 
 // onGraphics loads a model on a device that runs the host build of the graphics kernels.
 func onGraphics(t *testing.T, dir string) *lm.Model {
 	t.Helper()
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	m, err := lm.Load(ctx, dir, device.Complete(d), lm.Options{})
+	m, err := lm.Load(ctx, dir, standin.Open(t), lm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,30 +9,14 @@ import (
 
 	"github.com/modelcompress/compress/internal/linalg/internal/remote"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 )
-
-// standIn is a device that runs the host build of the graphics kernels.
-func standIn(t *testing.T) kernels.Device {
-	t.Helper()
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return device.Complete(d)
-}
 
 // TestDeviceSolves compares factors, solves, inverses and SparseGPT's factor of a device with the host's. Both round in F64, so they
 // agree to 1e-10 of the largest value, with a condition of about 100.
 func TestDeviceSolves(t *testing.T) {
-	dev := standIn(t)
+	dev := standin.Open(t)
 	there, n := Solver{Device: dev}, remote.Order+41
 	h := positive(3, n)
 	near := func(what string, got, want Matrix) {
@@ -72,7 +56,7 @@ func TestDeviceSolves(t *testing.T) {
 
 // TestDeviceRefuses: a matrix that is not positive definite has the same row in the error as on the host.
 func TestDeviceRefuses(t *testing.T) {
-	there, n := Solver{Device: standIn(t)}, remote.Order+10
+	there, n := Solver{Device: standin.Open(t)}, remote.Order+10
 	for _, bad := range []float64{-1, math.NaN(), math.Inf(1)} {
 		for name, f := range map[string]func(s Solver, a Matrix) error{
 			"Cholesky":      func(s Solver, a Matrix) error { return s.Cholesky(a, false) },

@@ -10,26 +10,9 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
-	"github.com/modelcompress/compress/kernels/cuda"
-	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/lm/optim"
 )
-
-// standIn is a device that runs the host build of the graphics kernels.
-func standIn(t *testing.T) kernels.Device {
-	t.Helper()
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return device.Complete(d)
-}
 
 // there copies a host matrix to a device; back copies one from there to float32.
 func there(t *testing.T, dev kernels.Device, m kernels.Mat) kernels.Mat {
@@ -56,7 +39,7 @@ func bytesOf(t *testing.T, dev kernels.Device, m kernels.Mat) []byte {
 // TestDeviceAdamW takes steps on a device and on the host, through a state that is saved and restored in between. Steps are rounded one by
 // one on both; a quotient's denominator may be rounded once or twice, which is 2⁻²³ of a step.
 func TestDeviceAdamW(t *testing.T) {
-	dev := standIn(t)
+	dev := standin.Open(t)
 	for _, dt := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 		for _, master := range []bool{false, true} {
 			o := optim.AdamWOptions{WeightDecay: 0.1, Master: master, Threads: 2}
@@ -150,7 +133,7 @@ func TestDeviceAdamWRefuses(t *testing.T) {
 	if _, err := optim.NewDeviceAdamW(optim.AdamWOptions{}, cpu.New(cpu.Options{})); !errors.Is(err, optim.ErrDevice) {
 		t.Errorf("on the host: %v", err)
 	}
-	dev := standIn(t)
+	dev := standin.Open(t)
 	on, err := optim.NewDeviceAdamW(optim.AdamWOptions{}, dev)
 	if err != nil {
 		t.Fatal(err)

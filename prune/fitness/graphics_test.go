@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -19,12 +20,7 @@ import (
 // errors of blocks agree to 1 %: activations differ by roundings, which move a few weights across the cut. A search compiles many
 // formulas, of which few stay loaded.
 func TestGraphics(t *testing.T) {
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	dev := device.Complete(d)
+	dev := standin.Open(t)
 	small := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 11, 4}}, "test")
 	subject := func(name string) Subject {
 		s := subjectOf(t, name, 2)
@@ -45,7 +41,8 @@ func TestGraphics(t *testing.T) {
 			}
 		}
 	}
-	if n := d.Programs(); n == 0 || n > 64 {
+	own, _ := kernels.As[*cuda.Device](dev)
+	if n := own.Programs(); n == 0 || n > 64 {
 		t.Errorf("%d formulas are loaded", n)
 	}
 	if f := device.Fallbacks(dev); len(f) != 0 {

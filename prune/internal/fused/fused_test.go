@@ -12,27 +12,11 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
-	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/kernels/kerneltest"
+	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
-
-// standIn is a device that runs the host build of the graphics kernels.
-func standIn(t *testing.T) kernels.Device {
-	t.Helper()
-	d, err := cuda.Open(0, cuda.Options{Library: kerneltest.StandIn(t), BLAS: "off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return device.Complete(d)
-}
 
 const rows, cols = 37, 210
 
@@ -77,7 +61,7 @@ var choices = map[string]func(ops *kernels.Ops, mask kernels.Mat, s kernels.Scor
 // TestMasksAreTheHosts compares masks with those of the host: where every operation is rounded as there they are the same, elsewhere no
 // more weights differ than were counted as near ties, which are few.
 func TestMasksAreTheHosts(t *testing.T) {
-	dev, cpu := standIn(t), cpu.New(cpu.Options{Threads: 2})
+	dev, cpu := standin.Open(t), cpu.New(cpu.Options{Threads: 2})
 	for text, exact := range map[string]bool{
 		"W": true, "W * sqrt(X)": true, "W * sqrt(X) + W * G": true, "abs(W*W) * mms(G)": true, "min(W, G) - X * W": true, "pdiv(G, Xv) + max(W, Hi)": true,
 		"log(W) + exp(G)": false, "tanh(W * X) * zsn(G)": false, "W / G": false, "(rnorm(W) + cnorm(W)) * sqrt(sqrt(X))": false,
@@ -165,7 +149,7 @@ func bits(t *testing.T, dev kernels.Device, m kernels.Mat) []byte {
 
 // TestRIA compares relative importance with the host's.
 func TestRIA(t *testing.T) {
-	dev, cpu := standIn(t), cpu.New(cpu.Options{Threads: 2})
+	dev, cpu := standin.Open(t), cpu.New(cpu.Options{Threads: 2})
 	in := inputs(9)
 	for j := range cols { // a neuron without weights, whose scores are 0
 		in.W.Buf.U16()[3*cols+j] = 0
@@ -183,7 +167,7 @@ func TestRIA(t *testing.T) {
 
 // TestNearTies: pairs closer than the bound are counted once for each of the two, others not.
 func TestNearTies(t *testing.T) {
-	dev := standIn(t)
+	dev := standin.Open(t)
 	x := []float32{1, 2, 3, 4, 5, 5.000001, 7, 8, -5.000001, -5, 1, 2, 3, 4, 6, 7}
 	b, err := dev.Alloc(kernels.F32, len(x))
 	if err == nil {
@@ -208,7 +192,7 @@ func TestNearTies(t *testing.T) {
 
 // TestHost: what a device cannot is left to the host.
 func TestHost(t *testing.T) {
-	dev := standIn(t)
+	dev := standin.Open(t)
 	program := func(text string) *gp.Program {
 		e, err := gp.Parse(text)
 		if err != nil {
