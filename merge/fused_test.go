@@ -2,6 +2,7 @@ package merge
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -141,7 +144,7 @@ func apart(t *testing.T, a *arch.Arch, dir string) (list map[string]string, fuse
 }
 
 // TestExpertLayouts: a merge gives the same bits whether its models keep the experts of a block in one tensor or each in its own; the
-// output does as the base, or else the first model. A run that is cut off leaves whole tensors only and is resumed to the same bytes.
+// output does as the base, or else the first model.
 func TestExpertLayouts(t *testing.T) {
 	for _, name := range []string{"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"} {
 		a, err := arch.Lookup(name)
@@ -214,5 +217,120 @@ func TestExpertLayoutsDiffer(t *testing.T) {
 	r, err = Models(t.Context(), parse(t, fmt.Sprintf(text, first, lacking)), filepath.Join(t.TempDir(), "out"), Options{Missing: "skip"})
 	if err != nil || !slices.ContainsFunc(r.Warnings, func(s string) bool { return strings.Contains(s, "tensors of its own") }) {
 		t.Fatal(r, err)
+	}
+}
+
+// TestExpertLayoutsResume: a merge that is cut off anywhere is resumed to the same bytes when the experts of a block share tensors, of which
+// only those are kept that have all their parts.
+func TestExpertLayoutsResume(t *testing.T) {
+	a, err := arch.Lookup("qwen3_moe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, y := writeMixture(t, a, mixtureTensors(t, a, 1), true, safetensors.F32), writeMixture(t, a, mixtureTensors(t, a, 2), false, safetensors.F32)
+	r := parse(t, fmt.Sprintf("merge_method: dare_ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n", x, y))
+	whole := filepath.Join(t.TempDir(), "out")
+	if _, err := Models(t.Context(), r, whole, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	want := folder(t, whole)
+	for stop := 1; stop < 22; stop += 4 { // of 23 parts and tensors
+		out := filepath.Join(t.TempDir(), "out")
+		whole := cutOff(t, r, out, stop)
+		if len(whole) > stop {
+			t.Errorf("stopped at %d: %q are kept", stop, whole)
+		}
+		if _, err := Models(t.Context(), r, out, Options{Resume: true}); err != nil {
+			t.Fatal(err)
+		}
+		if d := differing(folder(t, out), want); len(d) > 0 {
+			t.Errorf("stopped at %d: %v differ", stop, d)
+		}
+	}
+}
+
+// cutOff ends a merge once so many tensors or parts of them are written, and lists the tensors that lie in others which it keeps: all that
+// lie in one of those, or none.
+func cutOff(t *testing.T, r Recipe, dir string, stop int) (kept []string) {
+	t.Helper()
+	w, err := prepare(r, r.docs[0], nil, Options{})
+	defer w.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := w.job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() *output.Folder {
+		out, err := output.Open(dir, output.Options{Resume: true, Job: job, Tensors: w.layout(), Joints: w.plan.Joints, Every: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	out := open()
+	groups, err := w.groups(out.Done)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errStop, o, n, written := errors.New("cut off"), w.streaming(), 0, map[string]bool{}
+	o.Workers = 1
+	o.Written = func(name string) error {
+		if n++; n > stop {
+			return errStop
+		}
+		written[name] = true
+		return out.Written(name)
+	}
+	if _, err := stream.Run(t.Context(), groups, out, o); !errors.Is(err, errStop) {
+		t.Fatal(err)
+	}
+	if err := out.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	out = open()
+	for _, j := range w.plan.Joints {
+		for _, p := range j.Parts {
+			if out.Done(p.Name) {
+				kept = append(kept, p.Name)
+			}
+			if out.Done(p.Name) && !written[p.Name] {
+				t.Errorf("stopped at %d: %s is kept and was not written", stop, p.Name)
+			}
+		}
+	}
+	if err := out.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	return kept
+}
+
+// TestMediateExpertsApart: a mediated model keeps each expert in a tensor of its own, whatever its models do, with the same bits, and says so.
+func TestMediateExpertsApart(t *testing.T) {
+	a, err := arch.Lookup("qwen3_moe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]string
+	for _, fused := range []bool{false, true} {
+		var dirs []any
+		for seed := range uint64(3) {
+			dirs = append(dirs, writeMixture(t, a, mixtureTensors(t, a, seed), fused, safetensors.F32))
+		}
+		out := filepath.Join(t.TempDir(), "out")
+		text := "merge_method: mediate\nbase_model: %s\nmodels:\n- {model: %s, name: one}\n- {model: %s, name: two}\nparameters: {select: {top_k: 2}}\n"
+		r, err := Models(t.Context(), parse(t, fmt.Sprintf(text, dirs...)), out, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := slices.ContainsFunc(r.Warnings, func(s string) bool { return strings.Contains(s, "a tensor of its own") }); said != fused {
+			t.Errorf("fused %v: warnings %q", fused, r.Warnings)
+		}
+		got, joined := apart(t, a, out)
+		if joined || want != nil && len(differing(got, want)) > 0 || len(want) > len(got) {
+			t.Errorf("joined %v, differing %v", joined, differing(got, want))
+		}
+		want = got
 	}
 }

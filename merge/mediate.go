@@ -81,7 +81,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 	}
 	w.warnings = m.a.report(m.spec.Granularity).Warnings
 	m.manifest.Job = identity.Kept(job)
-	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), MaxShard: o.MaxShard, Every: o.journalEvery})
+	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery})
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]s
 		return nil, err
 	}
 	w.warnings = append([]string(nil), w.plan.Warnings...)
-	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), Joints: w.plan.Joints, MaxShard: o.MaxShard, Every: o.journalEvery})
+	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(), Joints: w.plan.Joints, MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery})
 	if err != nil {
 		return nil, err
 	}

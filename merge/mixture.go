@@ -134,7 +134,7 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 	if err := m.Gates(ctx, o.Device); err != nil {
 		return nil, err
 	}
-	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: m.Layout(), MaxShard: o.MaxShard})
+	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: m.Layout(), MaxShard: o.MaxShard, Readers: o.Workers})
 	if err != nil {
 		return nil, err
 	}

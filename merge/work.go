@@ -66,7 +66,7 @@ func (w *work) resolve(named map[string]string) error {
 	if err != nil {
 		return faulty(err)
 	}
-	input.Lay(w.plan, w.models)
+	input.Lay(w.plan, w.models, w.doc.Mediate != nil)
 	w.warnings = slices.Clone(w.plan.Warnings)
 	return faulty(w.readVocabulary())
 }

@@ -7,9 +7,18 @@ import (
 )
 
 // Lay lays the experts of a merge's output out as the base has them, or else the first model: all of a block in two tensors if it keeps them
-// so. That is noted in p.Joints, and in p.Warnings what is worth telling.
-func Lay(p *recipe.Plan, models map[recipe.Ref]*Model) {
+// so, unless they have to stay apart. That is noted in p.Joints, and in p.Warnings what is worth telling.
+func Lay(p *recipe.Plan, models map[recipe.Ref]*Model, apart bool) {
 	lead := models[p.Models[max(p.Base, 0)]]
+	if apart {
+		for _, m := range models {
+			if m.fused() {
+				p.Warnings = append(p.Warnings, "models keep the experts of a block in one tensor; here each is a tensor of its own, which is routed by itself")
+				break
+			}
+		}
+		return
+	}
 	for _, m := range models {
 		if m.fused() != lead.fused() {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("models keep the experts of a block in one tensor or in several; the output does as %s", lead.Name))

@@ -56,6 +56,7 @@ type Options struct {
 	Tensors   []safetensors.Info
 	Joints    []arch.Joint // tensors to write in place of those that lie in them, which are still written and noted by their own names
 	MaxShard  int64        // bytes per file, 0: no bound
+	Readers   int          // goroutines that read back at the end; 0, or more than 2: 2
 	Every     int64        // bytes written between two entries of the journal; 0: 256 MiB, or what five seconds write
 }
 

@@ -66,6 +66,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 		}
 	}
 	runs := together(places)
+	readers := f.o.readers()
 	buffers, free := direct.Memory(readers, readSize+direct.Slack)
 	defer free()
 	var next atomic.Int64
@@ -82,11 +83,16 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 	return errors.Join(errs...)
 }
 
-const (
-	readers = 2
-	// readSize is how many bytes are read at a time, unless a part alone is longer.
-	readSize = 4 << 20
-)
+// readers is how many goroutines read back at the end.
+func (o *Options) readers() int {
+	if o.Readers == 1 {
+		return 1
+	}
+	return 2
+}
+
+// readSize is how many bytes are read at a time, unless a part alone is longer.
+const readSize = 4 << 20
 
 // start is the part's first byte in its file.
 func (p place) start() int64 { return p.first + p.Off }
