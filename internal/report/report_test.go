@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,6 +177,16 @@ func TestEstimates(t *testing.T) {
 	raw, e := json.Marshal(tab)
 	if want := `[{"accuracy":{"value":0.6,"stderr":0.0519},"task":"facts"},{"accuracy":{"value":0.975,"stderr":null},"task":"sums"}]`; e != nil || string(raw) != want {
 		t.Errorf("%v: %s", e, raw)
+	}
+}
+
+// TestClasses: numbers and intervals are set as figures, in lines that are not broken.
+func TestClasses(t *testing.T) {
+	tab := &report.Table{Columns: report.Columns("task", "accuracy|%.2f", "95 %", "mark")}
+	tab.Add("facts", 0.5, "-0.10 to +0.20", "1.2 *")
+	tab.Add("sums", 0.6, "", "none")
+	if got := tab.Classes(); !slices.Equal(got, []string{"", "num", "fig", ""}) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -102,6 +102,31 @@ func (t *Table) Numeric(col int) bool {
 	return true
 }
 
+// Classes are what a page sets each column as: "num" for numbers only, "fig" for texts that begin with a figure, such as intervals, which are
+// not broken into lines; else nothing.
+func (t *Table) Classes() []string {
+	list := make([]string, len(t.Columns))
+	for col := range list {
+		switch {
+		case t.Numeric(col):
+			list[col] = "num"
+		case t.figures(col):
+			list[col] = "fig"
+		}
+	}
+	return list
+}
+
+// figures tells a column whose texts all begin with a figure.
+func (t *Table) figures(col int) bool {
+	for r := range t.Rows {
+		if text := t.Cell(r, col); text != "" && !strings.ContainsAny(text[:1], "+-0123456789") {
+			return false
+		}
+	}
+	return true
+}
+
 // Markdown writes a table of the pipe form, title first.
 func (t *Table) Markdown(w io.Writer) error {
 	var b strings.Builder
