@@ -126,7 +126,7 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	if b, ok := sink.(Behind); ok {
+	if b, ok := sink.(Behind); ok && o.Workers > 1 { // reading back computes sums, which a single worker leaves no thread for
 		_, most := largest(groups)
 		b.ReadBehind(o.Memory - reserved - most)
 	}
