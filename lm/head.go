@@ -214,7 +214,7 @@ func (m *Model) blame() string {
 			m.mu.Unlock()
 		}
 		if at >= 0 {
-			return fmt.Sprintf("%s: %s is not finite at element %d", tensors{m}.File(name), name, at)
+			return fmt.Sprintf("%s: %s is not finite at element %d", m.dense.File(name), name, at)
 		}
 	}
 	return "all weights are finite, so an activation overflows"

@@ -2,7 +2,6 @@ package lm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -39,7 +38,7 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 	if err != nil {
 		return nil, err
 	}
-	dense, err := packed.Find(source, isPacked)
+	dense, err := packed.Find(source, config, isPacked)
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
@@ -83,7 +82,7 @@ func readSmall(dir, name string) ([]byte, error) {
 
 // open finds and checks every tensor, then makes them resident unless they are streamed.
 func (m *Model) open(ctx context.Context) error {
-	layout, err := arch.Resolve(m.config, tensors{m}, m.opts.AllowExtra)
+	layout, err := arch.Resolve(m.config, m.dense, m.opts.AllowExtra)
 	if err != nil {
 		return err
 	}
@@ -108,23 +107,6 @@ func (m *Model) open(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// tensors is the checkpoint as package arch reads it.
-type tensors struct{ m *Model }
-
-// Names implements [arch.Source].
-func (t tensors) Names() []string { return t.m.dense.Names() }
-
-// Shape implements [arch.Source].
-func (t tensors) Shape(name string) ([]int64, bool) {
-	info, ok := t.m.dense.Info(name)
-	return info.Shape, ok
-}
-
-// File implements [arch.Source].
-func (t tensors) File(name string) string {
-	return t.m.dense.File(name)
 }
 
 // assemble puts every parameter where the model uses it.
@@ -223,19 +205,18 @@ func (m *Model) loadStops() error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(m.dir, "generation_config.json")
-	var g struct {
-		EOS json.RawMessage `json:"eos_token_id"`
-	}
-	if err := json.Unmarshal(text, &g); err != nil {
-		return &ConfigError{File: file, Problem: err.Error(), Err: err}
-	}
-	ids, err := arch.TokenIDs(g.EOS)
-	if err != nil {
-		return &ConfigError{File: file, Key: "eos_token_id", Problem: err.Error()}
-	}
+	ids, err := arch.Stops(filepath.Join(m.dir, "generation_config.json"), text)
 	if len(ids) > 0 {
 		m.stop = ids
 	}
-	return nil
+	return err
+}
+
+// Tensors is the parameters of a checkpoint, nothing loaded: as if no matrix were packed, and each expert had tensors of its own. Those
+// that lie in one stored tensor are ranges of it.
+type Tensors = packed.Source
+
+// Separate finds the parameters of open files. The errors are those of [Load].
+func Separate(source *safetensors.Dir, c *Config) (*Tensors, error) {
+	return packed.Find(source, c, false)
 }

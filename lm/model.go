@@ -47,7 +47,7 @@ type Model struct {
 	opts   Options
 	dir    string
 	source *safetensors.Dir
-	dense  *packed.Source // the same as if nothing were packed
+	dense  *packed.Source // the same as if nothing were packed, and every parameter a tensor
 	dev    kernels.Device
 	ops    *kernels.Ops
 	host   bool // the device's buffers are ordinary memory
@@ -94,7 +94,8 @@ func (m *Model) Path() string { return m.dir }
 // Source is the checkpoint as stored. It is closed with the model.
 func (m *Model) Source() *safetensors.Dir { return m.source }
 
-// Info says what a tensor of the checkpoint is; of a packed matrix, what it expands to. False if there is none of that name.
+// Info says what a tensor of the checkpoint is; of a packed matrix, what it expands to, and of an expert that lies in a tensor with others, what
+// it would be in one of its own. False if there is none of that name.
 func (m *Model) Info(name string) (safetensors.Info, bool) { return m.dense.Info(name) }
 
 // Packed reports whether matrices of the checkpoint are packed as bitmasks.

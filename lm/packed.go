@@ -27,7 +27,7 @@ func (m *Model) quantise(p *param) error {
 		return m.tensorError(p.Name, err)
 	}
 	q := p.Quant
-	_ = m.source.Release(p.Name) // a view is not needed any more
+	_ = m.dense.Drop(p.Name) // a view is not needed any more
 	m.drop(p)
 	p.Quant = q
 	return nil

@@ -99,11 +99,11 @@ func (m *Model) readOwned(p *param) error {
 	if err != nil {
 		return m.tensorError(p.Name, err)
 	}
-	if _, err := m.source.ReadAt(p.Name, buf.Bytes(), 0); err != nil {
+	if _, err := m.dense.ReadAt(p.Name, buf.Bytes(), 0); err != nil {
 		return err
 	}
 	if p.view {
-		_ = m.source.Release(p.Name) // the copy is what counts now
+		_ = m.dense.Drop(p.Name) // the copy is what counts now
 	}
 	m.drop(p)
 	p.Value = kernels.MatOf(buf, p.rows, p.cols)
@@ -220,7 +220,7 @@ func (m *Model) forget(p *param) {
 		return
 	}
 	p.Value.Buf.Changed()
-	if m.source.Release(p.Name) != nil {
+	if m.dense.Drop(p.Name) != nil {
 		m.drop(p)
 	}
 }
@@ -248,7 +248,7 @@ func (m *Model) bind(p *param) error {
 		p.owned = err == nil
 		return err
 	}
-	data, err := m.source.Bytes(p.Name)
+	data, err := m.dense.Bytes(p.Name)
 	if err != nil {
 		return err
 	}
@@ -287,5 +287,5 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 
 // tensorError names the file and the tensor of a failure.
 func (m *Model) tensorError(name string, err error) error {
-	return fmt.Errorf("%s: tensor %q: %w", tensors{m}.File(name), name, err)
+	return fmt.Errorf("%s: tensor %q: %w", m.dense.File(name), name, err)
 }

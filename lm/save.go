@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -54,6 +54,8 @@ type Saver struct {
 	infos  map[string]safetensors.Info // as written
 	names  []string
 	buf    []byte
+
+	written map[string]bool // parameters in this run
 }
 
 // NewSaver starts, or with Resume continues, the output at dir. An existing folder that is not empty is refused unless Overwrite or
@@ -63,7 +65,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	if m.Packed() {
 		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", m.dir, ErrSavePacked, m.dir)
 	}
-	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}}
+	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
 	so := stage.Options{Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir}
 	if o.DType != 0 {
 		if _, ok := dtypes[o.DType]; !ok {
@@ -80,37 +82,19 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 
 // plan lists the tensors to write: those of the source, in its order and files unless the options say otherwise.
 func (s *Saver) plan() stage.Plan {
-	src := s.m.source
-	p := stage.Plan{Metadata: map[string]string{}}
-	maps.Copy(p.Metadata, src.Metadata())
-	s.names = src.Names()
-	for _, name := range s.names {
-		info, _ := src.Info(name)
-		if _, float := dtypes[info.DType]; float && s.opts.DType != 0 {
-			info.DType = s.opts.DType
-			p.Files.Order = safetensors.OrderAligned
-		}
-		s.infos[name] = info
-		p.Tensors = append(p.Tensors, info)
-	}
-	if p.Metadata["format"] == "" {
-		p.Metadata["format"] = "pt" // what other tools look for
-	}
-	p.Files.MaxShardSize = s.opts.MaxShardSize
-	if src.Indexed() {
-		p.Files.IndexMetadata = stage.Strings(src.IndexMetadata())
-		if s.opts.MaxShardSize == 0 {
-			p.Files.ShardOf = map[string]string{}
-			for _, name := range s.names {
-				p.Files.ShardOf[name] = src.ShardOf(name)
-			}
-		}
+	p := stage.Like(s.m.source, s.opts.DType, s.opts.MaxShardSize, func(t safetensors.DType) bool { return dtypes[t] != 0 })
+	for _, info := range p.Tensors {
+		s.names = append(s.names, info.Name)
+		s.infos[info.Name] = info
 	}
 	return p
 }
 
-// Done reports whether a tensor is complete, from this run or an interrupted one.
-func (s *Saver) Done(name string) bool { return s.folder.Done(name) }
+// Done reports whether a tensor is complete, from this run or an interrupted one. Parameters that lie in one stored tensor are complete together.
+func (s *Saver) Done(name string) bool {
+	stored, _ := s.m.dense.Place(name)
+	return s.folder.Done(stored)
+}
 
 // Damaged lists the tensors of an interrupted run whose bytes are not those that it wrote; they are not done.
 func (s *Saver) Damaged() []string { return s.folder.Damaged() }
@@ -125,7 +109,7 @@ func (s *Saver) LoadDone(names ...string) error {
 		if err != nil {
 			return err
 		}
-		if !s.folder.Done(name) {
+		if !s.Done(name) {
 			return fmt.Errorf("%s: %w", name, safetensors.ErrIncomplete)
 		}
 		s.m.mu.Lock()
@@ -138,17 +122,19 @@ func (s *Saver) LoadDone(names ...string) error {
 
 // load reads a saved parameter back. The model's lock is held.
 func (s *Saver) load(p *param) (kernels.Mat, error) {
-	f, err := s.folder.Open(p.Name)
+	stored, first := s.m.dense.Place(p.Name)
+	f, err := s.folder.Open(stored)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
 	defer f.Close()
-	info, _ := f.Info(p.Name)
-	data, err := f.Bytes(p.Name)
+	info, _ := f.Info(stored)
+	data, err := f.Bytes(stored)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
-	return s.m.upload(p, dtypes[info.DType], data)
+	t := dtypes[info.DType]
+	return s.m.upload(p, t, data[int(first)*t.Size():][:p.rows*p.cols*t.Size()])
 }
 
 // Save writes the current values of tensors and notes in the journal that they are there; when it returns, they survive a crash. A
@@ -158,16 +144,22 @@ func (s *Saver) Save(names ...string) error {
 		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
 	}
 	for _, name := range names {
-		if _, ok := s.infos[name]; !ok {
+		stored, _ := s.m.dense.Place(name)
+		if _, ok := s.infos[stored]; !ok {
 			return fmt.Errorf("%s: %.200q: %w", s.m.dir, name, ErrUnknownTensor)
 		}
 	}
+	var whole []string
 	for _, name := range names {
 		if err := s.write(name); err != nil {
 			return err
 		}
+		stored, _ := s.m.dense.Place(name)
+		if s.written[name] = true; s.whole(stored) && !slices.Contains(whole, stored) {
+			whole = append(whole, stored)
+		}
 	}
-	if err := s.folder.Commit(names); err != nil {
+	if err := s.folder.Commit(whole); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -176,6 +168,11 @@ func (s *Saver) Save(names ...string) error {
 		}
 	}
 	return nil
+}
+
+// whole tells whether all of a stored tensor has been written, and not only some of its parameters.
+func (s *Saver) whole(stored string) bool {
+	return !slices.ContainsFunc(s.m.dense.Parts(stored), func(p arch.Part) bool { return !s.written[p.Name] })
 }
 
 // saveBatch is how many bytes Finish writes between two entries of the journal.
@@ -216,10 +213,23 @@ func (s *Saver) Suspend() error { return s.folder.Suspend() }
 // Abort ends the run and removes the unfinished output.
 func (s *Saver) Abort() error { return s.folder.Abort() }
 
-// write writes one tensor: from the file where it is unchanged, otherwise the model's value.
+// write writes one tensor, or what is left of one that holds several parameters: from the file where it is unchanged, otherwise the model's value.
 func (s *Saver) write(name string) error {
-	want := s.infos[name].DType
-	stored, _ := s.m.source.Info(name)
+	if parts := s.m.dense.Parts(name); parts != nil {
+		for _, p := range parts {
+			if s.written[p.Name] {
+				continue
+			}
+			if err := s.write(p.Name); err != nil {
+				return err
+			}
+			s.written[p.Name] = true
+		}
+		return nil
+	}
+	to, first := s.m.dense.Place(name)
+	want := s.infos[to].DType
+	info, _ := s.m.dense.Info(name)
 	p := s.m.params[name]
 	if p == nil && slices.Contains(s.m.tied, name) {
 		p = s.m.embed
@@ -229,15 +239,15 @@ func (s *Saver) write(name string) error {
 		if err != nil {
 			return err
 		}
-		return stage.WriteMat(s.folder, s.m.dev, name, value, dtypes[want])
+		return stage.WriteMat(s.folder, s.m.dev, to, first, value, dtypes[want])
 	}
-	if stored.DType == want {
+	if to == name && info.DType == want {
 		if s.buf == nil {
 			s.buf = make([]byte, 4<<20)
 		}
 		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
 	}
-	return stage.Convert(s.folder, s.m.dev, s.m.source, stored, dtypes[stored.DType], dtypes[want])
+	return stage.Convert(s.folder, s.m.dev, s.m.dense, stage.Range{Info: info, To: to, First: first}, dtypes[info.DType], dtypes[want])
 }
 
 func (s *Saver) value(p *param) (kernels.Mat, error) {

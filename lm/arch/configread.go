@@ -246,15 +246,15 @@ func (r *configReader) integers(field string, n int) []int {
 // ids reads a key that is a token id, a list of them, or null.
 func (r *configReader) ids(key string) []int32 {
 	v, _ := r.get(key)
-	ids, err := TokenIDs(v)
+	ids, err := tokenIDs(v)
 	if err != nil {
 		r.fail(key, "%s", err)
 	}
 	return ids
 }
 
-// TokenIDs reads a JSON value that is a token id, a list of them, null or absent.
-func TokenIDs(v json.RawMessage) ([]int32, error) {
+// tokenIDs reads a JSON value that is a token id, a list of them, null or absent.
+func tokenIDs(v json.RawMessage) ([]int32, error) {
 	var one *int32
 	var list []int32
 	switch {
@@ -275,4 +275,19 @@ func clip(v json.RawMessage) string {
 		return strings.ToValidUTF8(s[:60], "") + "…"
 	}
 	return s
+}
+
+// Stops reads the tokens that end generation from the text of a generation_config.json; none where it does not say. Every error is a [ConfigError].
+func Stops(file string, text []byte) ([]int32, error) {
+	var g struct {
+		EOS json.RawMessage `json:"eos_token_id"`
+	}
+	if err := json.Unmarshal(text, &g); err != nil {
+		return nil, &ConfigError{File: file, Problem: err.Error(), Err: err}
+	}
+	ids, err := tokenIDs(g.EOS)
+	if err != nil {
+		return nil, &ConfigError{File: file, Key: "eos_token_id", Problem: err.Error()}
+	}
+	return ids, nil
 }

@@ -44,14 +44,8 @@ func OfText(config []byte) *Arch {
 // library has in memory and some programs write: the experts of a block lie in gate_up_proj [experts, 2·inner, hidden], for each of
 // them the rows of gate before those of up, and in down_proj [experts, hidden, inner]. It gives nil for every other tensor.
 func (a *Arch) Split(name string, shape []int64) []Part {
-	l := slices.IndexFunc(a.Tensors, func(t Tensor) bool { return t.Fused != "" && matches(t.Fused, name) })
-	if l < 0 {
-		return nil
-	}
-	template := a.Tensors[l].Fused
-	before, after, _ := strings.Cut(template, "{l}")
-	block, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
-	if err != nil || Expand(template, block, 0) != name {
+	template, block := a.fusedAt(name)
+	if template == "" {
 		return nil
 	}
 	members := a.members(template)
@@ -71,6 +65,41 @@ func (a *Arch) Split(name string, shape []int64) []Part {
 		}
 	}
 	return parts
+}
+
+// fusedAt finds the template and the block of the name of a tensor of the fused layout; "" for any other name.
+func (a *Arch) fusedAt(name string) (template string, block int) {
+	i := slices.IndexFunc(a.Tensors, func(t Tensor) bool { return t.Fused != "" && matches(t.Fused, name) })
+	if i < 0 {
+		return "", 0
+	}
+	template = a.Tensors[i].Fused
+	before, after, _ := strings.Cut(template, "{l}")
+	block, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
+	if err != nil || block < 0 || Expand(template, block, 0) != name {
+		return "", 0
+	}
+	return template, block
+}
+
+// FusedShape gives the shape that a tensor of the fused layout has in a model of this configuration; ok is false where it has none of that name.
+func (c *Config) FusedShape(name string) (shape []int64, ok bool) {
+	template, block := c.Arch.fusedAt(name)
+	if template == "" || block >= c.Layers {
+		return nil, false
+	}
+	members := c.Arch.members(template)
+	first := &members[0]
+	if !c.Holds(first.When, block) {
+		return nil, false
+	}
+	for _, d := range first.Shape {
+		shape = append(shape, c.Dim(d))
+	}
+	if first.PerExpert() {
+		shape = []int64{int64(c.Experts), int64(len(members)) * shape[0], shape[1]}
+	}
+	return shape, true
 }
 
 // members are the tensors of the table that lie in one fused tensor, in their order there.

@@ -2,9 +2,9 @@ package optim
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -30,7 +30,7 @@ func parallel(threads, n int, f func(i int)) {
 			f(int(i))
 		}
 	}
-	var wait sync.WaitGroup
+	var wait mapped.Group
 	for range threads - 1 {
 		wait.Go(run)
 	}

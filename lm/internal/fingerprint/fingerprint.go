@@ -11,8 +11,7 @@ import (
 	"runtime"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -20,7 +19,7 @@ import (
 func Of(ctx context.Context, config []byte, source *safetensors.Dir) (string, error) {
 	names := slices.Sorted(slices.Values(source.Names()))
 	sums := make([]string, len(names))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := mapped.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, name := range names {
 		g.Go(func() (err error) {

@@ -3,8 +3,8 @@ package layer
 import (
 	"math"
 	"slices"
-	"sync"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -17,7 +17,7 @@ func (s *Setup) Judge(x kernels.Mat, first []float64, want [][]int32, losses [][
 	}
 	const piece = 1 << 16 // elements of a piece of work, about
 	per := max(1, piece/max(x.Cols, 1))
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for lo := 0; lo < x.Rows; lo += per {
 		wg.Go(func() {
 			for i := lo; i < min(lo+per, x.Rows); i++ {

@@ -2,7 +2,7 @@
 // of <module>.weight [rows, cols] there are <module>.compressed, the elements that are not zero, row after row;
 // <module>.bitmask, U8 [rows, ⌈cols/8⌉], whose bit b of byte k says that column 8k+b is among them; <module>.shape, I64
 // [2]; and <module>.row_offsets, I64 [rows], the elements before each row. The last may be absent, since the others
-// determine it.
+// determine it. It also reads mixtures that keep the experts of a block in one tensor: each is a parameter of its own.
 package packed
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -42,35 +43,47 @@ type Matrix struct {
 	offsets bool // the file has them
 }
 
-// Source is a checkpoint as if nothing were packed.
+// Source is a checkpoint as if nothing were packed and no two parameters lay in one tensor.
 type Source struct {
 	dir      *safetensors.Dir
 	names    []string
-	matrices map[string]*Matrix // by the names of what they stand for
-	parts    map[string]bool    // their tensors
+	matrices map[string]*Matrix     // by the names of what they stand for
+	parts    map[string]bool        // their tensors
+	inside   map[string]arch.Part   // parameters inside of stored tensors, by name
+	joints   map[string][]arch.Part // the same by those tensors
 }
 
-// Find lists the tensors of a checkpoint. Where packed is false, all are what they are; otherwise those of a packed
-// matrix become the one that they stand for. Errors wrap [ErrMismatch] or are those of reading. Only the shapes are read,
-// and no matrix is larger than eight elements for a byte of its bitmask.
-func Find(dir *safetensors.Dir, packed bool) (*Source, error) {
-	s := &Source{dir: dir, matrices: map[string]*Matrix{}, parts: map[string]bool{}}
-	if !packed {
-		s.names = dir.Names()
-		return s, nil
+// Find lists the tensors of a checkpoint. Where packed is false, no matrix is; otherwise the tensors of a packed
+// matrix become the one that they stand for. Errors wrap [ErrMismatch], [arch.ErrShape] or [arch.ErrExtraTensor], or are those of reading. Only the
+// shapes are read, and no matrix is larger than eight elements for a byte of its bitmask.
+func Find(dir *safetensors.Dir, c *arch.Config, packed bool) (*Source, error) {
+	s := &Source{
+		dir: dir, names: dir.Names(), matrices: map[string]*Matrix{}, parts: map[string]bool{},
+		inside: map[string]arch.Part{}, joints: map[string][]arch.Part{},
 	}
+	if packed {
+		if err := s.unpack(); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.separate(c)
+}
+
+// unpack finds the packed matrices.
+func (s *Source) unpack() error {
 	modules := map[string]bool{}
-	for _, name := range dir.Names() {
+	for _, name := range s.names {
 		for _, part := range parts[1:] { // a name may end in shape by chance
 			if module, ok := strings.CutSuffix(name, part); ok {
 				modules[module] = true
 			}
 		}
 	}
-	for _, name := range dir.Names() {
+	var names []string
+	for _, name := range s.names {
 		at := strings.LastIndexByte(name, '.')
 		if at < 0 || !modules[name[:at]] || !slices.Contains(parts, name[at:]) {
-			s.names = append(s.names, name)
+			names = append(names, name)
 			continue
 		}
 		dense := name[:at] + weight
@@ -79,12 +92,13 @@ func Find(dir *safetensors.Dir, packed bool) (*Source, error) {
 		}
 		x, err := s.read(name[:at])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.matrices[dense] = x
-		s.names = append(s.names, dense)
+		names = append(names, dense)
 	}
-	return s, nil
+	s.names = names
+	return nil
 }
 
 // read compares what the files say about the tensors of a packed matrix.
@@ -145,12 +159,21 @@ func (s *Source) Matrix(name string) *Matrix { return s.matrices[name] }
 
 // Info says what a tensor is; of a packed matrix, what the weight that it stands for would be.
 func (s *Source) Info(name string) (safetensors.Info, bool) {
+	if p, ok := s.inside[name]; ok {
+		return s.inner(p), true
+	}
 	x := s.matrices[name]
 	if x == nil {
 		info, ok := s.dir.Info(name)
-		return info, ok && !s.parts[name]
+		return info, ok && !s.parts[name] && s.joints[name] == nil
 	}
 	return safetensors.Info{Name: name, DType: x.DType, Shape: []int64{x.Rows, x.Cols}, Size: x.Rows * x.Cols * int64(x.DType.Bits()) / 8}, true
+}
+
+// Shape gives a tensor's dimensions; false if there is none of that name.
+func (s *Source) Shape(name string) ([]int64, bool) {
+	info, ok := s.Info(name)
+	return info.Shape, ok
 }
 
 // File is the path of the file that holds a tensor, of the folder for an unknown one.
@@ -158,7 +181,8 @@ func (s *Source) File(name string) string {
 	if x := s.matrices[name]; x != nil {
 		name = x.module + maskPart
 	}
-	return s.file(name)
+	stored, _ := s.Place(name)
+	return s.file(stored)
 }
 
 // Load makes a packed matrix resident on a device. view reports that the parts are views of the file mapping, which

@@ -10,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -61,7 +61,7 @@ func New(x kernels.Mat, bits, threads int) *Matrix {
 func (m *Matrix) parallel(threads int, f func(lo, hi int)) {
 	n := len(m.scales)
 	threads = max(1, min(threads, n/1024))
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for k := range threads {
 		wg.Go(func() { f(k*n/threads, (k+1)*n/threads) })
 	}

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"encoding/json"
+	"maps"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
@@ -22,8 +23,8 @@ func Strings(raw map[string]json.RawMessage) map[string]string {
 // pieceLen is how many elements are converted or downloaded at a time.
 const pieceLen = 1 << 20
 
-// WriteMat writes a matrix of a device as a tensor of a folder, converted to a type.
-func WriteMat(f *Folder, dev kernels.Device, name string, x kernels.Mat, t kernels.DType) error {
+// WriteMat writes a matrix of a device to a folder's tensor from an element on, converted to a type.
+func WriteMat(f *Folder, dev kernels.Device, name string, first int64, x kernels.Mat, t kernels.DType) error {
 	flat, size := x.Reshape(1, x.Len()), t.Size()
 	piece, err := dev.Alloc(t, min(pieceLen, flat.Cols))
 	if err != nil {
@@ -38,16 +39,28 @@ func WriteMat(f *Folder, dev kernels.Device, name string, x kernels.Mat, t kerne
 		if err := dev.Download(part, piece, 0); err != nil {
 			return err
 		}
-		if err := f.Writer().WriteAt(name, part, int64(lo*size)); err != nil {
+		if err := f.Writer().WriteAt(name, part, (first+int64(lo))*int64(size)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Convert writes a tensor of other files in another type, piece by piece.
-func Convert(f *Folder, dev kernels.Device, src *safetensors.Dir, stored safetensors.Info, from, to kernels.DType) error {
-	name, n := stored.Name, int(stored.Elements())
+// Range is a parameter that stays as it is, and where its elements go.
+type Range struct {
+	Info  safetensors.Info // of the parameter
+	To    string           // tensor of the folder
+	First int64            // element there
+}
+
+// Reader reads parts of tensors.
+type Reader interface {
+	ReadAt(name string, p []byte, off int64) (int, error)
+}
+
+// Convert writes a parameter of other files in another type, piece by piece, or as it is where the types are one.
+func Convert(f *Folder, dev kernels.Device, src Reader, r Range, from, to kernels.DType) error {
+	n := int(r.Info.Elements())
 	a, err := dev.Alloc(from, min(pieceLen, n))
 	if err != nil {
 		return err
@@ -62,19 +75,49 @@ func Convert(f *Folder, dev kernels.Device, src *safetensors.Dir, stored safeten
 	for lo := 0; lo < n; lo += pieceLen {
 		k := min(pieceLen, n-lo)
 		in, out := raw[:k*from.Size()], raw[:k*to.Size()]
-		if _, err := src.ReadAt(name, in, int64(lo*from.Size())); err != nil {
+		if _, err := src.ReadAt(r.Info.Name, in, int64(lo*from.Size())); err != nil {
 			return err
 		}
-		if err := dev.Upload(a, 0, in); err != nil {
-			return err
+		if from != to {
+			if err := dev.Upload(a, 0, in); err != nil {
+				return err
+			}
+			dev.Ops().Convert(kernels.MatOf(b, 1, k), kernels.MatOf(a, 1, k))
+			if err := dev.Download(out, b, 0); err != nil {
+				return err
+			}
 		}
-		dev.Ops().Convert(kernels.MatOf(b, 1, k), kernels.MatOf(a, 1, k))
-		if err := dev.Download(out, b, 0); err != nil {
-			return err
-		}
-		if err := f.Writer().WriteAt(name, out, int64(lo*to.Size())); err != nil {
+		if err := f.Writer().WriteAt(r.To, out, (r.First+int64(lo))*int64(to.Size())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Like plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones become type t unless that is 0.
+func Like(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(safetensors.DType) bool) Plan {
+	p := Plan{Metadata: map[string]string{}}
+	maps.Copy(p.Metadata, src.Metadata())
+	for _, name := range src.Names() {
+		info, _ := src.Info(name)
+		if t != 0 && float(info.DType) {
+			info.DType = t
+			p.Files.Order = safetensors.OrderAligned
+		}
+		p.Tensors = append(p.Tensors, info)
+	}
+	if p.Metadata["format"] == "" {
+		p.Metadata["format"] = "pt" // what other tools look for
+	}
+	p.Files.MaxShardSize = maxShard
+	if src.Indexed() {
+		p.Files.IndexMetadata = Strings(src.IndexMetadata())
+		if maxShard == 0 {
+			p.Files.ShardOf = map[string]string{}
+			for _, name := range src.Names() {
+				p.Files.ShardOf[name] = src.ShardOf(name)
+			}
+		}
+	}
+	return p
 }
