@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -33,6 +34,7 @@ type ConflictOptions struct {
 	Granularity string  `json:"granularity,omitempty"` // layer, block or tensor; "": the recipe's, or layer
 	// AllowNonFinite takes NaN and infinities in the inputs for no difference, and counts them, instead of refusing them.
 	AllowNonFinite bool           `json:"allow_non_finite,omitempty"`
+	Device         kernels.Device `json:"-"` // away from the host, counts what it can; nil: the host
 	Progress       func(Progress) `json:"-"` // may be nil
 }
 
@@ -71,7 +73,7 @@ func Conflict(ctx context.Context, r Recipe, o ConflictOptions) (*ConflictReport
 
 // merging checks the options and gives those of a merge.
 func (o ConflictOptions) merging() (Options, error) {
-	own := Options{Workers: o.Workers, Memory: o.Memory, AllowNonFinite: o.AllowNonFinite}
+	own := Options{Workers: o.Workers, Memory: o.Memory, AllowNonFinite: o.AllowNonFinite, Device: o.Device}
 	if !(o.Density >= 0 && o.Density <= 1) {
 		return own, fmt.Errorf("density %v: want 0 to 1: %w", o.Density, ErrOption)
 	}
@@ -122,6 +124,7 @@ type analysis struct {
 	counts  []*conflict.Counts
 	tensors []int // which tensors of the plan those are
 	skipped []string
+	there   int // tensors that the device counted
 }
 
 // analyse counts conflicts tensor by tensor.
@@ -148,7 +151,7 @@ func (w *work) analyse(ctx context.Context, density float64, progress func(Progr
 		}
 		c := conflict.NewCounts(len(a.inputs))
 		a.counts, a.tensors = append(a.counts, c), append(a.tensors, i)
-		groups = append(groups, stream.Group{Items: []*stream.Item{it}, Program: conflict.Program(it.Tensor, density, c)})
+		groups = append(groups, conflict.Work(it, density, c))
 		total += it.Tensor.N * int64(it.DType.Bits()/8)
 	}
 	o := w.streaming()
@@ -156,7 +159,10 @@ func (w *work) analyse(ctx context.Context, density float64, progress func(Progr
 		var done atomic.Int64
 		o.Progress = func(n int64) { progress(Progress{Done: done.Add(n), Total: total}) }
 	}
-	_, err := stream.Inspect(ctx, groups, o)
+	found, err := stream.Inspect(ctx, groups, o)
+	if err == nil {
+		a.there = found.There
+	}
 	return a, err
 }
 
@@ -191,7 +197,7 @@ func (a *analysis) report(granularity string) *ConflictReport {
 	w := a.w
 	r := &ConflictReport{
 		Version: output.Version(), Base: w.plan.Models[w.plan.Base].String(), Density: a.density, Granularity: granularity,
-		Baseline: conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings, BytesIn: w.plan.Summary().BytesIn,
+		Baseline: conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings, BytesIn: w.plan.Summary().BytesIn, There: a.there,
 	}
 	for _, m := range a.inputs {
 		r.Models = append(r.Models, w.modelName(m))

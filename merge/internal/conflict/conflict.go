@@ -1,10 +1,11 @@
 // Package conflict measures how much fine-tuned models contradict each other: for tensors, and for groups of tensors, six
 // metrics of the differences to a common base, with what independent random signs would give, and rules that choose groups by
-// them. It opens no file: package stream feeds the blocks.
+// them. It opens no file: package stream feeds the blocks, or has a device count.
 package conflict
 
 import (
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/stream"
 )
 
 // MaxModels bounds how many models can be compared.
@@ -51,8 +52,36 @@ func Kept(n int64, density float64) int64 {
 	return min(n, max(1, int64(density*float64(n))))
 }
 
-// Program makes the passes that count a tensor with a base into c.
-func Program(t *method.Tensor, density float64, c *Counts) *method.Program {
+// Take adds what a device counted of elements of a tensor.
+func (c *Counts) Take(found stream.Counts) {
+	c.Elements += found.Elements
+	rest := found.Elements
+	for p := range c.Models + 1 {
+		for q := range c.Models + 1 - p {
+			c.Pairs[p*(c.Models+1)+q] += int64(found.Signs[p][q])
+			rest -= int64(found.Signs[p][q])
+		}
+	}
+	c.Pairs[0] += rest // elements without a difference
+	for i, x := range found.Gram {
+		c.Gram[i] += x
+	}
+	c.Net, c.Mass, c.Base = c.Net+found.Net, c.Mass+found.Mass, c.Base+found.Base
+}
+
+// Work is a tensor with a base as the engine counts it into c.
+func Work(it *stream.Item, density float64, c *Counts) stream.Group {
+	census := &stream.Census{Keep: make([]int, len(it.X)), Take: c.Take}
+	if k := Kept(it.Tensor.N, density); k < it.Tensor.N {
+		for i := range census.Keep {
+			census.Keep[i] = int(k)
+		}
+	}
+	return stream.Group{Items: []*stream.Item{it}, Program: program(it.Tensor, density, c), Census: census}
+}
+
+// program makes the passes that count a tensor with a base into c.
+func program(t *method.Tensor, density float64, c *Counts) *method.Program {
 	k := make([]int64, len(t.Inputs))
 	for i := range k {
 		k[i] = Kept(t.N, density)

@@ -32,6 +32,7 @@ type Report struct {
 	Skipped     []string `json:"skipped,omitempty"`
 	Warnings    []string `json:"warnings,omitempty"`
 	BytesIn     int64    `json:"bytes_in"`
+	There       int      `json:"tensors_on_device"` // that a graphics processor counted; the others were counted on the host
 	Seconds     float64  `json:"conflict_seconds"`
 }
 

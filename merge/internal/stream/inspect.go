@@ -19,7 +19,7 @@ func Inspect(ctx context.Context, groups []Group, o Options) (*Result, error) {
 			bytes += own.Tensor.N * width(own.DType)
 			list[i].Items = append(list[i].Items, &own)
 		}
-		list[i].Program = counted(g.Program, bytes, o.Progress)
+		list[i].Program, list[i].Census = counted(g.Program, bytes, o.Progress), g.Census.counted(bytes, o.Progress)
 		// A group is run if something of it is to be written: a tensor without elements.
 		list[i].Items = append(list[i].Items, &Item{
 			Tensor: &method.Tensor{Name: g.Items[0].Tensor.Name, Shape: []int64{0}}, DType: safetensors.U8, Raw: []byte{},
@@ -39,5 +39,15 @@ func counted(p *method.Program, bytes int64, progress func(int64)) *method.Progr
 		Stride: 1 << 62, New: func() any { return struct{}{} }, Each: func(any, *method.Block) {},
 		End: func([]any) ([]method.Pass, error) { progress(bytes); return nil, nil },
 	})
+	return &own
+}
+
+// counted tells about progress after the last part of a tensor.
+func (c *Census) counted(bytes int64, progress func(int64)) *Census {
+	if c == nil || progress == nil {
+		return c
+	}
+	own := *c
+	own.Done = func() { progress(bytes) }
 	return &own
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -24,8 +25,6 @@ import (
 var (
 	// ErrMemory: a method cannot do with the memory that is allowed.
 	ErrMemory = errors.New("more memory needed than is allowed")
-	// ErrFault: the memory behind an input went away while it was read.
-	ErrFault = errors.New("input became shorter while it was read")
 	// ErrOverflow: finite inputs gave a result that the output's type cannot hold.
 	ErrOverflow = errors.New("result is not finite")
 	// ErrNonFinite: an input holds a NaN or an infinity.
@@ -105,12 +104,13 @@ type Group struct {
 	Items   []*Item
 	Program *method.Program // nil: all items are raw
 	Task    *Task           // what the program does with its one tensor, if Options.Device can do it; nil: nothing
+	Census  *Census         // what the passes count, if Options.Device can count it; nil: nothing
 }
 
 // Result is what a run found.
 type Result struct {
 	Workers   int // that ran: fewer than the options say where memory is short
-	There     int // tensors that the device merged
+	There     int // tensors that the device merged or counted
 	NonFinite []NonFinite
 }
 
@@ -350,6 +350,9 @@ func (e *engine) drive(g Group) error {
 			return err
 		}
 	}
+	if done, err := e.count(g, segments); done || err != nil {
+		return err
+	}
 	checked := false
 	if g.Program != nil {
 		for todo := slices.Clone(g.Program.Passes); len(todo) > 0; {
@@ -440,7 +443,7 @@ func (e *engine) each(segments []segment, f func(ws *workspace, i int) error) er
 				return
 			}
 			segments[i].ahead(segments, i)
-			if errs[i] = guard(segments[i], func() error { return f(ws, i) }); errs[i] != nil {
+			if errs[i] = mapped.Do(func() error { return f(ws, i) }); errs[i] != nil {
 				failed.Store(true)
 			}
 		}
@@ -469,20 +472,4 @@ func (s segment) ahead(segments []segment, i int) {
 			src.Ahead(next.first, next.end-next.first)
 		}
 	}
-}
-
-// guard runs f and turns a fault of the memory behind a mapped file into an error.
-func guard(s segment, f func() error) (err error) {
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		if fault, ok := r.(interface{ Addr() uintptr }); ok && fault.Addr() != 0 {
-			err = fmt.Errorf("tensor %q, elements %d to %d: %w", s.Tensor.Name, s.first, s.end, ErrFault)
-			return
-		}
-		panic(r)
-	}()
-	return f()
 }

@@ -173,7 +173,7 @@ func TestShortened(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Run(context.Background(), groups(item(t, "w", data, func() {})), &sink{}, Options{Workers: 2})
-	if !errors.Is(err, ErrFault) {
+	if !errors.Is(err, safetensors.ErrTruncated) {
 		t.Errorf("shortened input: %v", err)
 	}
 }

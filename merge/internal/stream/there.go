@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/safetensors"
@@ -41,7 +42,7 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 		for n < len(segments) && (g.Task.whole() || segments[n].end-segments[0].first <= band) {
 			n++
 		}
-		err := guard(segments[0], func() error { return j.merge(segments[:n]) })
+		err := mapped.Do(func() error { return j.merge(segments[:n]) })
 		if errors.Is(err, errHost) {
 			kernels.Missed(e.o.Device, "Merge")
 			return segments, nil
@@ -66,6 +67,7 @@ type job struct {
 	dev    kernels.Device
 	merger kernels.Merger
 	r      *run
+	counts bool      // there is no result
 	inputs []*Mapped // the base last, if there is one
 	dtype  kernels.DType
 	out    kernels.DType
@@ -110,7 +112,11 @@ func (j *job) reserve(n int64) error {
 		return nil
 	}
 	j.free()
-	for i := range len(j.k.sources) + 2 {
+	tensors := len(j.k.sources) + 2
+	if j.counts {
+		tensors--
+	}
+	for i := range tensors {
 		t := j.dtype
 		if i == len(j.k.sources)+1 {
 			t = j.out
@@ -125,18 +131,12 @@ func (j *job) reserve(n int64) error {
 	return nil
 }
 
-// merge does some segments, which follow each other.
-func (j *job) merge(part []segment) error {
-	first, end := part[0].first, part[len(part)-1].end
-	n := int(end - first)
+// load brings elements [first, end) of all inputs to the device, unless some of them are not finite.
+func (j *job) load(first, end int64) error {
 	if err := j.reserve(end - first); err != nil {
 		return err
 	}
 	width := int64(j.dtype.Size())
-	view := func(i, lo, hi int) kernels.Mat {
-		return kernels.Mat{Buf: j.held[i], Off: lo, Rows: 1, Cols: hi - lo, Stride: hi - lo}
-	}
-	models := len(j.k.sources)
 	for i, m := range j.inputs {
 		m.populate(first*width, end*width)
 		if err := j.dev.Upload(j.held[i], 0, m.data[first*width:end*width]); err != nil {
@@ -144,9 +144,24 @@ func (j *job) merge(part []segment) error {
 		}
 	}
 	for i := range j.inputs {
-		if j.dev.Ops().NonFinite(view(i, 0, n)) >= 0 {
+		if j.dev.Ops().NonFinite(j.view(i, 0, int(end-first))) >= 0 {
 			return errHost
 		}
+	}
+	return nil
+}
+
+// view is elements [lo, hi) of what is held of a tensor.
+func (j *job) view(i, lo, hi int) kernels.Mat {
+	return kernels.Mat{Buf: j.held[i], Off: lo, Rows: 1, Cols: hi - lo, Stride: hi - lo}
+}
+
+// merge does some segments, which follow each other.
+func (j *job) merge(part []segment) error {
+	first, end := part[0].first, part[len(part)-1].end
+	n, models, view := int(end-first), len(j.k.sources), j.view
+	if err := j.load(first, end); err != nil {
+		return err
 	}
 	sources := slices.Clone(j.k.sources)
 	for i := range sources {

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
 )
@@ -26,7 +27,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 		err = e.check([]*run{r})
 	}
 	if err == nil {
-		err = r.undefined(tight(func() error { return guard(segments[0], func() error { return p.Whole(w) }) }))
+		err = r.undefined(tight(func() error { return mapped.Do(func() error { return p.Whole(w) }) }))
 	}
 	if err != nil {
 		return err

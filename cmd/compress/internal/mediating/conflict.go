@@ -40,9 +40,13 @@ func Conflict(j *shell.Job, path string, o ConflictOptions) (any, error) {
 	if err != nil {
 		return nil, j.Excerpted(err)
 	}
+	dev, err := j.Device()
+	if err != nil {
+		return nil, err
+	}
 	bar := j.ByteBars()
 	result, err := merge.Conflict(j.Ctx, r, merge.ConflictOptions{
-		Workers: threads, Memory: memory, Density: o.Density, Granularity: o.Granularity, AllowNonFinite: o.NonFinite,
+		Workers: threads, Memory: memory, Density: o.Density, Granularity: o.Granularity, AllowNonFinite: o.NonFinite, Device: dev,
 		Progress: func(p merge.Progress) { bar.Show("comparing", p.Done, p.Total) },
 	})
 	bar.End()
