@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/gp/internal/journal"
 	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // Search evolves expressions of a grammar towards the lowest fitness. The result is the same for any number of workers, and
@@ -366,7 +367,8 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 
 // ask evaluates one expression.
 func ask(ctx context.Context, fit Fitness, e *Expr) (Outcome, error) {
-	q, err := fit.Evaluate(ctx, e)
+	var q float64
+	err := mapped.Do(func() (err error) { q, err = fit.Evaluate(ctx, e); return err })
 	if errors.Is(err, ErrRejected) {
 		return Outcome{Rejected: err.Error()}, nil
 	}

@@ -7,13 +7,12 @@ import (
 	"maps"
 	"math"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // maxFileSize is the largest file that can be mapped and indexed by an int.
@@ -93,7 +92,9 @@ func mapFile(f *os.File, path string) (*File, error) {
 	if err != nil {
 		return nil, fault(err, -1, "mapping %d bytes", size)
 	}
-	return &File{path: path, header: h, size: size, data: data, file: f, mapped: true}, nil
+	sf := &File{path: path, header: h, size: size, data: data, file: f, mapped: true}
+	mapped.Add(data, sf.lost)
+	return sf, nil
 }
 
 // readHeader reads the header through pread, so that a file that shrinks meanwhile gives an error, and checks it.
@@ -265,8 +266,8 @@ func (f *File) Release(name string) error {
 }
 
 // View calls fn with a tensor's data, as Bytes gives it, and returns its error. If the file was shortened after Open,
-// so that a page of the view is gone, fn is left at the access and View returns an error wrapping ErrTruncated. This
-// holds for accesses of fn's own goroutine; one that fn starts has to call View itself. fn must not keep the slice.
+// so that a page of the view is gone, fn is left at the access and View returns an error wrapping ErrTruncated; an error of the
+// disk is EIO. This holds for accesses of fn's own goroutine; one that fn starts has to call View itself. fn must not keep the slice.
 func (f *File) View(name string, fn func(data []byte) error) (err error) {
 	data, err := f.Bytes(name)
 	if err != nil {
@@ -275,33 +276,27 @@ func (f *File) View(name string, fn func(data []byte) error) (err error) {
 	if !f.mapped || len(data) == 0 {
 		return fn(data)
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		at, ok := faultIn(r, data)
-		if !ok {
-			panic(r)
-		}
-		info := f.header.tensors[f.header.byName[name]]
-		err = locate(fault(ErrTruncated, info.Offset+at, "it became shorter while it was read"), f.path, name)
-	}()
-	return fn(data)
+	return mapped.Do(func() error { return fn(data) })
 }
 
-// faultIn tells whether a panic is a memory fault within data, and at which of its bytes.
-func faultIn(r any, data []byte) (int64, bool) {
-	mem, ok := r.(interface {
-		runtime.Error
-		Addr() uintptr
-	})
-	if !ok {
-		return 0, false
+// lost is the error of a fault at a byte of the mapping.
+func (f *File) lost(at int64) error {
+	name := ""
+	for _, t := range f.header.tensors {
+		if t.Offset <= at && at < t.Offset+t.Size {
+			name = t.Name
+		}
 	}
-	at := int64(mem.Addr()) - int64(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
-	return at, at >= 0 && at < int64(len(data))
+	if !f.shortened() {
+		return locate(fault(unix.EIO, at, "reading"), f.path, name)
+	}
+	return locate(fault(ErrTruncated, at, "it became shorter while it was read"), f.path, name)
+}
+
+// shortened tells whether pages of the mapping are gone. Where the file was closed meanwhile, it was asked before.
+func (f *File) shortened() bool {
+	stat, err := f.file.Stat()
+	return err != nil || stat.Size() < f.size
 }
 
 // Close unmaps the file. Views must not be used any more: touching one ends the program. A second Close does nothing.
@@ -316,5 +311,6 @@ func (f *File) Close() error {
 	if !f.mapped {
 		return nil
 	}
+	mapped.Remove(data, f.shortened())
 	return locate(errors.Join(unix.Munmap(data), f.file.Close()), f.path, "")
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // Handler does the work of an item. Its error becomes the item's result, unless ctx has ended: then another worker gets the
@@ -121,7 +123,8 @@ func (q *Queue) make(ctx context.Context, msg jetstream.Msg, r Result, handle Ha
 	} else {
 		stop := q.alive(msg)
 		start := time.Now()
-		data, err := handle(ctx, Item{ID: r.ID, Data: msg.Data()})
+		var data []byte
+		err := mapped.Do(func() (err error) { data, err = handle(ctx, Item{ID: r.ID, Data: msg.Data()}); return err })
 		stop()
 		if err != nil && ctx.Err() != nil {
 			return err

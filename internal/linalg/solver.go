@@ -2,9 +2,9 @@ package linalg
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -58,7 +58,7 @@ func parallel(workers, n int, f func(i int)) {
 			f(int(i))
 		}
 	}
-	var wait sync.WaitGroup
+	var wait mapped.Group
 	for range workers - 1 {
 		wait.Go(run)
 	}

@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"internal/lint":    {},
 	"internal/hostile": {},
 
+	"internal/mapped":  {},
 	"internal/regular": {},
 	"internal/value":   {},
 	"internal/jinja":   {"internal/value"},
@@ -64,7 +65,7 @@ var mayImport = map[string][]string{
 }
 
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
-var everywhere = []string{"internal/regular", "internal/strict"}
+var everywhere = []string{"internal/regular", "internal/strict", "internal/mapped"}
 
 // anything in a row of the table allows all imports.
 const anything = "*"

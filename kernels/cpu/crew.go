@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // crew is the helpers of a device. Waking a sleeping thread takes tens of microseconds, more than many operations; so a
@@ -34,10 +36,11 @@ type job struct {
 	next atomic.Int64 // first piece that nobody has taken
 	done atomic.Int64
 	wait sync.WaitGroup // pieces that are not done
+	lost mapped.First   // pieces of mapped files that could not be read
 }
 
 // parallel runs f(i) for every piece i in [0, n). Pieces are handed out one at a time, so a piece should be worth
-// tens of microseconds; what a piece covers must not depend on the number of threads.
+// tens of microseconds; what a piece covers must not depend on the number of threads. A fault of a mapped file, on whichever thread, panics here.
 func (d *Device) parallel(n int, f func(i int)) {
 	workers := min(d.threads, n)
 	if workers <= 1 {
@@ -55,6 +58,7 @@ func (d *Device) parallel(n int, f func(i int)) {
 	}
 	j.run()
 	j.finish(c.watch)
+	j.lost.Raise()
 }
 
 func (c *crew) start(n int) {
@@ -96,13 +100,26 @@ func (c *crew) help(h *helper) {
 	}
 }
 
-// run works on pieces until all are taken.
+// run works on pieces until all are taken. One that is left by a fault of a mapped file counts as done, so that nobody waits for it.
 func (j *job) run() {
+	for all := false; !all; {
+		if fault := mapped.Catch(func() { j.pieces(); all = true }); fault != nil {
+			j.lost.Keep(fault)
+			j.count()
+		}
+	}
+}
+
+func (j *job) pieces() {
 	for i := j.next.Add(1) - 1; i < j.n; i = j.next.Add(1) - 1 {
 		j.f(int(i))
-		j.done.Add(1)
-		j.wait.Done()
+		j.count()
 	}
+}
+
+func (j *job) count() {
+	j.done.Add(1)
+	j.wait.Done()
 }
 
 // finish waits for the pieces that helpers have taken.

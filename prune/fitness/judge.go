@@ -10,9 +10,8 @@ import (
 	"math"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -356,7 +355,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 // All does tasks, as many at a time as there are benches.
 func (j *Judge) All(ctx context.Context, tasks []Task) ([]Measure, error) {
 	out := make([]Measure, len(tasks))
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := mapped.WithContext(ctx)
 	g.SetLimit(j.o.Benches)
 	for i, t := range tasks {
 		g.Go(func() (err error) {

@@ -2,8 +2,9 @@
 package crew
 
 import (
-	"sync"
 	"sync/atomic"
+
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // Tiling cuts rows into pieces of work. It depends on the shape alone.
@@ -32,7 +33,7 @@ func Run[T any](threads, count int, scratch func() T, f func(s T, piece int)) {
 			f(s, i)
 		}
 	}
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for range min(threads, count) - 1 {
 		wg.Go(work)
 	}

@@ -1,8 +1,7 @@
 package delta
 
 import (
-	"sync"
-
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -129,7 +128,7 @@ func parallel(n int, f func(lo, hi int)) {
 		f(0, n)
 		return
 	}
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for k := range workers {
 		wg.Go(func() { f(k*n/workers, (k+1)*n/workers) })
 	}

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/merge/internal/draw"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -29,7 +28,7 @@ type Sink interface {
 
 // Run writes the tensors; progress, which may be nil, gets the bytes of each part.
 func (m *Mixture) Run(ctx context.Context, out Sink, progress func(bytes int64)) error {
-	g, within := errgroup.WithContext(ctx)
+	g, within := mapped.WithContext(ctx)
 	next := make(chan *tensor)
 	g.Go(func() error {
 		defer close(next)

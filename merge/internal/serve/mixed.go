@@ -9,8 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -213,7 +212,7 @@ func (x *mixture) add(l lm.Linear, in, out kernels.Mat, weights []float64) error
 	for i := range in.Rows {
 		a, b = append(a, in.RowF32(i)), append(b, out.RowF32(i))
 	}
-	var g errgroup.Group
+	g := mapped.NewErrors()
 	share := (in.Rows + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
 	for lo := 0; lo < in.Rows; lo += share {
 		hi := min(lo+share, in.Rows)

@@ -11,8 +11,7 @@ import (
 	"math"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/merge/internal/output"
 )
 
@@ -56,7 +55,7 @@ func (score Score) Rating(ctx context.Context, recipe []byte) (Rating, error) {
 // Local rates candidates in this process, up to workers at the same time.
 func Local(score Score, workers int) Rate {
 	return func(ctx context.Context, recipes [][]byte, done func(int, Rating) error) error {
-		group, within := errgroup.WithContext(ctx)
+		group, within := mapped.WithContext(ctx)
 		group.SetLimit(max(workers, 1))
 		one := make(chan struct{}, 1)
 		for k, text := range recipes {

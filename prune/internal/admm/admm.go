@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -257,7 +257,7 @@ func (j Job) rows(f func(i int)) {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	threads = max(1, min(threads, j.W.Rows))
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for t := range threads {
 		wg.Go(func() {
 			for i := t * j.W.Rows / threads; i < (t+1)*j.W.Rows/threads; i++ {

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"math"
 	"runtime"
-	"sync"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -104,7 +104,7 @@ func Parallel(threads, n int, f func(lo, hi int)) {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	threads = max(1, min(threads, n))
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for t := range threads {
 		wg.Go(func() { f(t*n/threads, (t+1)*n/threads) })
 	}

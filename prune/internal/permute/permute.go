@@ -6,9 +6,9 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -119,7 +119,7 @@ func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float6
 			columns[g*s.Rows+i] = s.Data[i*s.Cols+int(order[g*m+c])]
 		}
 	}
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	threads := s.Threads
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)

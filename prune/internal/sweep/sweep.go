@@ -4,8 +4,8 @@ package sweep
 
 import (
 	"runtime"
-	"sync"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -181,7 +181,7 @@ func parallel(threads, rows int, f func(i int)) {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	threads = max(1, min(threads, rows))
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for t := range threads {
 		wg.Go(func() {
 			for i := t * rows / threads; i < (t+1)*rows/threads; i++ {

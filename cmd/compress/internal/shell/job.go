@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
@@ -51,8 +52,8 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 		return err
 	}
 	defer j.close()
-	result, err := do(j, args)
-	if err != nil {
+	var result any
+	if err := mapped.Do(func() (err error) { result, err = do(j, args); return err }); err != nil {
 		return err
 	}
 	return j.finish(result)

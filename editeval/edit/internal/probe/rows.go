@@ -3,8 +3,8 @@ package probe
 import (
 	"encoding/binary"
 	"math"
-	"sync"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -102,7 +102,7 @@ func Parallel(n int, f func(i int)) { parallel(n, func(_, i int) { f(i) }) }
 const workers = 8
 
 func parallel(n int, f func(worker, i int)) {
-	var wg sync.WaitGroup
+	var wg mapped.Group
 	for w := range min(workers, n) {
 		wg.Go(func() {
 			for i := w; i < n; i += workers {
