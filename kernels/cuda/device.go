@@ -83,7 +83,7 @@ func Open(index int, o Options) (*Device, error) {
 		modules: map[string]uintptr{}, functions: map[string]uintptr{},
 	}
 	d.memory.init()
-	d.programs.patience = fuseAfter
+	d.programs.patience = compileAfter
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := d.start(); err != nil {

@@ -3,9 +3,8 @@
 package cuda
 
 import (
-	"crypto/sha256"
-	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -16,7 +15,6 @@ type evaluation struct {
 	f    Formula
 	args formulaArgs
 	t    []kernels.DType
-	code uintptr
 }
 
 // evaluate runs f with a formula prepared, after the transfers to what it reads and writes.
@@ -31,7 +29,6 @@ func (d *Device) evaluate(op string, f Formula, in FormulaInputs, out kernels.Ma
 		}
 		e.t = append(e.t, m.DType())
 	}
-	e.args.length = int32(len(f))
 	for i, t := range e.t {
 		*[]*int32{&e.args.type0, &e.args.type1}[i] = int32(t)
 	}
@@ -43,28 +40,36 @@ func (d *Device) evaluate(op string, f Formula, in FormulaInputs, out kernels.Ma
 			e.args.vectors[i] = d.of(m).p
 		}
 		e.args.scalars = d.of(in.Stats).p
-		e.code = sent(d, formulaWords(f))
-		e.args.code = e.code
 		run(e)
-		d.drop(e.code)
 	}, append(append([]kernels.Mat{out, in.Stats}, in.Matrices...), in.Vectors...)...)
 	changed(out)
 	return nil
 }
 
-// launch runs a kernel of formula.cu with the formula in it.
+// launch runs a kernel of formula.cu with the formula in it if that was compiled, otherwise its twin of interpret.cu. A formula with more values
+// at a time than the interpreter has places for is compiled now.
 func (e *evaluation) launch(kernel string, g grid) {
-	if e.d.err != nil || e.d.lost != nil {
+	d := e.d
+	if d.err != nil || d.lost != nil {
 		return
 	}
-	text, err := formulaModule(kernel, e.f, e.t)
-	if err == nil {
-		var fn uintptr
-		if fn, err = e.d.programs.get(e.d, kernel, text); err == nil {
-			start(e.d, fn, g, &e.args)
-		}
+	code, ok := interpretable(e.f)
+	fn, err := d.programs.get(d, kernel, e.f, e.t, !ok)
+	if err != nil {
+		d.fail(err)
+		return
 	}
-	e.d.fail(err)
+	e.args.length = int32(len(code) - 1)
+	if fn != 0 {
+		code, e.args.length = formulaWords(e.f), int32(len(e.f)) // for the host build
+	}
+	e.args.code = sent(d, code)
+	if fn != 0 {
+		start(d, fn, g, &e.args)
+	} else {
+		launch(d, "interpret."+strings.Replace(kernel, "formula", "interpret", 1), g, &e.args)
+	}
+	d.drop(e.args.code)
 }
 
 // Score writes the values of a formula to dst, F32. Failures of the device are reported by Sync.
@@ -81,28 +86,13 @@ func (d *Device) Score(dst kernels.Mat, f Formula, in FormulaInputs) error {
 const widestSelect = 24 * 512
 
 // SelectFormula writes the keep mask (U8) that drops the drop lowest values of a formula in every row; of equal ones the lower column
-// goes first. Values and selection are one kernel for formulas that were selected by before, often; others, and rows of more than 12,288
-// columns, have their values written in between: the driver compiles that several times as fast.
+// goes first. Values and selection are one kernel; rows of more than 12,288 columns have their values written in between.
 func (d *Device) SelectFormula(mask kernels.Mat, f Formula, in FormulaInputs, drop int) error {
 	if mask.Len() == 0 {
 		return nil
 	}
-	wide := mask.Cols > widestSelect
-	var b *kernels.Buffer
-	if wide || !d.fuses(f, in) {
-		var err error
-		if b, err = d.Alloc(kernels.F32, mask.Len()); err != nil && (wide || !errors.Is(err, ErrOutOfMemory)) {
-			return err
-		}
-	}
-	if b != nil {
-		defer b.Free()
-		scores := kernels.MatOf(b, mask.Rows, mask.Cols)
-		if err := d.Score(scores, f, in); err != nil {
-			return err
-		}
-		d.selectRows(mask, kernels.Score{X: scores, Raw: true}, drop)
-		return nil
+	if mask.Cols > widestSelect {
+		return d.selectScores(mask, f, in, drop)
 	}
 	return d.evaluate("SelectFormula", f, in, mask, func(e *evaluation) {
 		e.args.mask, e.args.drop = d.of(mask).mat(), drop
@@ -110,31 +100,19 @@ func (d *Device) SelectFormula(mask kernels.Mat, f Formula, in FormulaInputs, dr
 	})
 }
 
-// fuseAfter is how often a formula is selected by before values and selection become one kernel: that saves a tenth of a millisecond each
-// time, and the driver compiles for a tenth of a second. maxFuses is how many formulas are counted.
-const (
-	fuseAfter = 256
-	maxFuses  = 4096
-)
-
-// fuses counts a selection by a formula and reports whether it is to be one kernel: after many, or where memory is scarce.
-func (d *Device) fuses(f Formula, in FormulaInputs) bool {
-	hash := sha256.New()
-	for _, w := range formulaWords(f) {
-		fmt.Fprintln(hash, w)
+// selectScores is SelectFormula with the values in memory.
+func (d *Device) selectScores(mask kernels.Mat, f Formula, in FormulaInputs, drop int) error {
+	b, err := d.Alloc(kernels.F32, mask.Len())
+	if err != nil {
+		return err
 	}
-	for _, m := range in.Matrices {
-		fmt.Fprintln(hash, m.DType())
+	defer b.Free()
+	scores := kernels.MatOf(b, mask.Rows, mask.Cols)
+	if err := d.Score(scores, f, in); err != nil {
+		return err
 	}
-	key := [sha256.Size]byte(hash.Sum(nil))
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := &d.programs
-	if p.selected == nil || len(p.selected) >= maxFuses {
-		p.selected = map[[sha256.Size]byte]int{}
-	}
-	p.selected[key]++
-	return d.memory.moving || p.selected[key] > p.patience
+	d.selectRows(mask, kernels.Score{X: scores, Raw: true}, drop)
+	return nil
 }
 
 // Gather writes statistic kind of a formula's values over a matrix of a shape to number slot of in.Stats. The values are summed in

@@ -75,7 +75,7 @@ func TestFormula(t *testing.T) {
 	if err := d.SelectFormula(early, score, in, cols/2); err != nil {
 		t.Fatal(err)
 	}
-	d.Fuse()
+	d.CompileAfter(0)
 	if err := d.SelectFormula(fused, score, in, cols/2); err != nil {
 		t.Fatal(err)
 	}
@@ -144,30 +144,6 @@ func TestConstantsHaveNoMoments(t *testing.T) {
 	}
 	if got := read(t, d, in.Stats); got[0] != 0.1 || got[1] != 0 {
 		t.Errorf("mean and deviation %v", got)
-	}
-}
-
-// TestManyFormulas: a search goes through thousands of formulas, and few stay loaded; one that comes again is not compiled again.
-func TestManyFormulas(t *testing.T) {
-	d := open(t, "")
-	in := cuda.FormulaInputs{Matrices: []kernels.Mat{alloc(t, d, 1, 4, kernelBytes([]float32{1, 2, 3, 4}))}}
-	out := alloc(t, d, 1, 4, nil)
-	for n := range 150 {
-		f := cuda.Formula{{Op: cuda.LoadMatrix}}
-		for b := n; b > 0; b /= 2 {
-			f = append(f, cuda.FormulaInstr{Op: []cuda.FormulaOp{cuda.Negate, cuda.Absolute}[b%2], A: len(f) - 1})
-		}
-		for range 2 {
-			if err := d.Score(out, f, in); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if n := d.Programs(); n < 2 || n > 64 {
-		t.Errorf("%d programs are loaded", n)
-	}
-	if err := d.Ops().Sync(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -7,5 +7,14 @@ import "testing"
 // Measure runs every measurement once at small sizes.
 func Measure(t testing.TB, d *Device) int { return len(measure(t, d, 64, 1).Figures) }
 
-// Fuse makes a selection by a formula one kernel from the first on.
-func (d *Device) Fuse() { d.programs.patience = 0 }
+// CompileAfter sets how often formulas are interpreted before they are compiled; 0: never.
+func (d *Device) CompileAfter(uses int) { d.programs.patience = uses }
+
+// Compiled waits for the compilations that run.
+func (d *Device) Compiled() { d.programs.work.Wait() }
+
+// Interpretable reports whether a formula's values find places.
+func Interpretable(f Formula) bool {
+	_, ok := interpretable(f)
+	return ok
+}

@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"math"
 	"strconv"
@@ -62,7 +61,7 @@ const (
 	maxVectors  = kernels.MaxFormulaVectors
 )
 
-// formulaArgs mirrors FormulaArgs of formula.cu.
+// formulaArgs mirrors FormulaArgs of formula.h.
 type formulaArgs struct {
 	d, mask             mat
 	m                   [maxMatrices]mat
@@ -213,7 +212,24 @@ var formulaCode = map[FormulaOp][]string{
 
 // formulaModule is the PTX of one kernel of formula.cu with a formula in the place of its marks.
 func formulaModule(kernel string, f Formula, types []kernels.DType) (string, error) {
-	text, err := moduleText("formula")
+	text, err := kernelModule("formula", kernel)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for l := range strings.Lines(text) {
+		mark := strings.Fields(l)
+		if len(mark) == 5 && mark[0] == "//" && mark[1] == "SCORE" {
+			l = formulaPTX(f, kernel, mark[2], mark[3], mark[4], types)
+		}
+		out.WriteString(l)
+	}
+	return out.String(), nil
+}
+
+// kernelModule is the PTX of one kernel of a module.
+func kernelModule(unit, kernel string) (string, error) {
+	text, err := moduleText(unit)
 	if err != nil {
 		return "", err
 	}
@@ -224,16 +240,7 @@ func formulaModule(kernel string, f Formula, types []kernels.DType) (string, err
 		return "", fmt.Errorf("%w: no kernel %s", ErrFormula, kernel)
 	}
 	body, _, _ = strings.Cut(body, "\n}\n")
-	var out strings.Builder
-	out.WriteString(head + "\n" + sharedOf(string(text)) + ".visible .entry " + kernel + "(")
-	for l := range strings.Lines(body + "\n}\n") {
-		mark := strings.Fields(l)
-		if len(mark) == 5 && mark[0] == "//" && mark[1] == "SCORE" {
-			l = formulaPTX(f, kernel, mark[2], mark[3], mark[4], types)
-		}
-		out.WriteString(l)
-	}
-	return out.String(), nil
+	return head + "\n" + sharedOf(string(text)) + ".visible .entry " + kernel + "(" + body + "\n}\n", nil
 }
 
 // sharedOf lists the module's variables, which stand before kernels.
@@ -245,63 +252,4 @@ func sharedOf(text string) string {
 		}
 	}
 	return out.String()
-}
-
-// maxPrograms is how many compiled formulas stay loaded.
-const maxPrograms = 64
-
-// programs are modules made at run time, those used last at the end.
-type programs struct {
-	list     []program
-	selected map[[sha256.Size]byte]int // selections by formula
-	patience int                       // selections before one kernel is compiled for them
-}
-
-type program struct {
-	hash             [sha256.Size]byte
-	module, function uintptr
-}
-
-// get finds a module, or makes it and unloads the one not used for longest.
-func (p *programs) get(d *Device, kernel, text string) (uintptr, error) {
-	hash := sha256.Sum256([]byte(text))
-	for n, m := range p.list {
-		if m.hash == hash {
-			p.list = append(append(p.list[:n:n], p.list[n+1:]...), m)
-			return m.function, nil
-		}
-	}
-	if len(p.list) >= maxPrograms {
-		if err := d.check(cuStreamSynchronize, d.compute); err != nil { // it may run
-			return 0, err
-		}
-		d.drv.call(cuModuleUnload, p.list[0].module)
-		p.list = p.list[1:]
-	}
-	module, err := d.load([]byte(text))
-	if err != nil {
-		return 0, err
-	}
-	function, err := d.entry(module, kernel)
-	if err != nil {
-		d.drv.call(cuModuleUnload, module)
-		return 0, err
-	}
-	p.list = append(p.list, program{hash, module, function})
-	return function, nil
-}
-
-// drop unloads all.
-func (p *programs) drop(d *Device) {
-	for _, m := range p.list {
-		d.drv.call(cuModuleUnload, m.module)
-	}
-	p.list = nil
-}
-
-// Programs is the number of formulas that are compiled and loaded.
-func (d *Device) Programs() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.programs.list)
 }

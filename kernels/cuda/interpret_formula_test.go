@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -86,12 +87,19 @@ func (b *bench) vector(p []byte) (number int) {
 	return b.vectors - 1
 }
 
-// run interprets a kernel with a formula in it; formula_fold has none.
+// run interprets a kernel with a formula in it; formula_fold has none, and those of interpret.cu read it.
 func (b *bench) run(kernel string, f Formula, args formulaArgs, g grid) {
 	b.t.Helper()
-	text, err := formulaModule(kernel, f, b.types)
+	text, err := kernelModule("interpret", kernel)
+	if strings.HasPrefix(kernel, "formula") {
+		text, err = formulaModule(kernel, f, b.types)
+	}
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	if code, ok := interpretable(f); ok {
+		args.code, args.length = b.place(bytesOf(code)), int32(len(code)-1)
+		args.type0, args.type1 = int32(b.types[0]), int32(b.types[1])
 	}
 	m, err := assembled(text)
 	if err != nil {
@@ -266,6 +274,44 @@ func TestFormulaPTXSelects(t *testing.T) {
 			ref.New().Ops().SelectRows(want, kernels.Score{X: scores, Raw: true}, drop)
 			if at := int(args.mask.p) - base; !slices.Equal(b.memory[at:at+len(values)], want.Buf.Bytes()) {
 				t.Errorf("%d×%d without %d: another mask than the reference's", c.rows, c.cols, drop)
+			}
+		}
+	}
+}
+
+// TestInterpretedPTXHasTheBitsOfCompiledPTX runs the kernels that read a formula and those that have it in them, as both go to the driver: values,
+// statistics and masks have the same bits for every operation and type of weight, special values included.
+func TestInterpretedPTXHasTheBitsOfCompiledPTX(t *testing.T) {
+	for _, w := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+		b := newBench(t, 3, 77, w)
+		inf := float32(math.Inf(1))
+		copy(b.memory[int(b.args.vectors[0])-base:], bytesOf([]float32{0, inf, -inf, float32(math.NaN()), 1e-40, 200, -0.01}))
+		copy(b.memory[int(b.args.scalars)-base:], bytesOf([]float32{0.3, 0.7}))
+		for _, f := range []Formula{everything, everything[:12], everything[:10], {{Op: LoadCol}, {Op: HyperbolicTangent, A: 0}, {Op: Quotient, A: 1, B: 0}}} {
+			args := b.args
+			results := func(prefix string) (all []byte) {
+				score := args
+				score.d = mat{b.place(make([]byte, 4*3*77)), 77, 3, 77}
+				b.run(prefix+"_score", f, score, grid{x: 2, y: 2, threads: 32}) // three elements of a thread, of which the last is outside for some
+				stat := args
+				stat.d, stat.kind, stat.part = mat{rows: 3, cols: 77}, int32(StatTotal), b.place(make([]byte, 32*4))
+				b.run(prefix+"_stat", f, stat, grid{x: 2, y: 2, threads: 32})
+				vector := args
+				vector.d, vector.kind, vector.slot = mat{p: b.place(make([]byte, 4*77)), rows: 3, cols: 77}, int32(StatNorm), 1
+				b.run(prefix+"_vector", f, vector, grid{x: 5, y: 1, threads: 32})
+				sel := args
+				sel.mask, sel.drop = mat{b.place(make([]byte, 77)), 77, 1, 77}, 30
+				b.run(prefix+"_select", f, sel, grid{x: 1, y: 1, threads: 512})
+				for _, part := range []struct {
+					at uintptr
+					n  int
+				}{{score.d.p, 4 * 3 * 77}, {stat.part, 32 * 4}, {vector.d.p, 4 * 77}, {sel.mask.p, 77}} {
+					all = append(all, b.memory[int(part.at)-base:int(part.at)-base+part.n]...)
+				}
+				return all
+			}
+			if !slices.Equal(results("formula"), results("interpret")) {
+				t.Errorf("%v, %d instructions: other bits", w, len(f))
 			}
 		}
 	}

@@ -143,7 +143,7 @@ type lane struct {
 	pc, state int
 	regs      []uint64
 	shared    []byte
-	local     [256]byte
+	local     [512]byte
 }
 
 // run runs the kernel over a grid.

@@ -41,6 +41,8 @@ func extended(t string, v uint64) int64 {
 		return int64(int32(v))
 	case "u32", "b32":
 		return int64(uint32(v))
+	case "s16":
+		return int64(int16(v))
 	case "u16", "b16":
 		return int64(uint16(v))
 	}
@@ -124,6 +126,8 @@ func integer(op, t string, v []uint64) (uint64, error) {
 func converted(op []string, v uint64) (uint64, error) {
 	to, from := op[len(op)-2], op[len(op)-1]
 	switch to + " " + from {
+	case "u16 u32", "u32 u16":
+		return v & math.MaxUint16, nil
 	case "s64 s32", "u32 u64", "u64 u32", "s64 u32":
 		if to == "u32" {
 			return uint64(uint32(v)), nil

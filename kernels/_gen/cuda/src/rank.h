@@ -32,9 +32,9 @@ DEV void pick(const u32* histogram, u32 rank, u32& bin, u32& within) {
 }
 
 // dropLowest writes a row's keep mask that drops the lowest keys; of equal keys the lower column goes first. ITEMS > 0: the keys stay in
-// registers, ITEMS for every thread; with ONCE in local memory, so that the code of keyOf, which the driver compiles while the program runs, is
-// there once.
-template <int ITEMS, bool ONCE, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F keyOf) {
+// registers, ITEMS for every thread, and keyOf gives the key of a column. WIDTH > 0: they are in local memory, so that the code of keyOf,
+// which is a formula's, is there once, and it gives WIDTH keys at a time, of columns that lie nthreads() apart.
+template <int ITEMS, int WIDTH, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F keyOf) {
   SHARED(u32, histogram, 2048);
   const int held = ITEMS > 0 ? ITEMS : 1;
   if (drop <= 0 || drop >= n) {
@@ -43,9 +43,17 @@ template <int ITEMS, bool ONCE, class F> DEV void dropLowest(u8* mask, int n, i6
   }
   u32 keys[held], prefix = 0, done = 0, rank = (u32)drop - 1, bin = 0;
   if (ITEMS > 0) {
-    UNROLL_BY(ONCE ? 1 : held) for (int k = 0; k < held; k++) {
-      int j = tid() + k * nthreads();
-      keys[k] = j < n ? keyOf(j) : 0;
+    if constexpr (WIDTH > 0) {
+      ROLLED for (int k = 0; k < held; k += WIDTH) {
+        u32 some[WIDTH] = {};
+        if (tid() + k * nthreads() < n) keyOf(tid() + k * nthreads(), some);
+        UNROLL for (int e = 0; e < WIDTH; e++) keys[k + e] = some[e];
+      }
+    } else {
+      UNROLL_BY(held) for (int k = 0; k < held; k++) {
+        int j = tid() + k * nthreads();
+        keys[k] = j < n ? keyOf(j) : 0;
+      }
     }
   }
   for (int pass = 0; pass < 3; pass++) {
@@ -53,9 +61,9 @@ template <int ITEMS, bool ONCE, class F> DEV void dropLowest(u8* mask, int n, i6
     for (int b = tid(); b < 2048; b += nthreads()) histogram[b] = 0;
     sync();
     if (ITEMS > 0) {
-      UNROLL_BY(ONCE ? 4 : held) for (int k = 0; k < held; k++)
+      UNROLL_BY(WIDTH > 0 ? 4 : held) for (int k = 0; k < held; k++)
         if (tid() + k * nthreads() < n && (keys[k] & done) == prefix) addAtomic(&histogram[keys[k] >> shift & binsOf(pass)], 1);
-    } else {
+    } else if constexpr (WIDTH == 0) {
       for (int j = tid(); j < n; j += nthreads()) {
         u32 v = keyOf(j);
         if ((v & done) == prefix) addAtomic(&histogram[v >> shift & binsOf(pass)], 1);
@@ -69,14 +77,14 @@ template <int ITEMS, bool ONCE, class F> DEV void dropLowest(u8* mask, int n, i6
   u32 need = rank + 1;
   bool all = need == histogram[bin];
   if (all && ITEMS > 0) {
-    UNROLL_BY(ONCE ? 4 : held) for (int k = 0; k < held; k++)
+    UNROLL_BY(WIDTH > 0 ? 4 : held) for (int k = 0; k < held; k++)
       if (tid() + k * nthreads() < n) mask[tid() + k * nthreads()] = keys[k] > prefix;
   } else {
     u32 passed = 0, total = 0;
     for (int base = 0, k = 0; base < n; base += nthreads(), k++) {
       int j = base + tid();
       u32 v;
-      if constexpr (ONCE) v = keys[k];
+      if constexpr (WIDTH > 0) v = keys[k];
       else v = j < n ? keyOf(j) : 0;
       u32 equal = j < n && v == prefix, before = 0;
       if (!all) before = passed + blockBefore(equal, total), passed += total;

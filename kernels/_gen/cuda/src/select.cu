@@ -22,7 +22,7 @@ template <int D> DEV u32 scoreKey(const typename Type<D>::T* x, const ScoreArgs&
 template <int D, int ITEMS> DEV void selectRow(const ScoreArgs& a) {
   for (int i = bx(); i < a.x.rows; i += gx()) {
     const typename Type<D>::T* x = row<D>(a.x, i);
-    dropLowest<ITEMS, false>(row<U8>(a.mask, i), a.x.cols, a.drop, [&](int j) { return scoreKey<D>(x, a, j); });
+    dropLowest<ITEMS, 0>(row<U8>(a.mask, i), a.x.cols, a.drop, [&](int j) { return scoreKey<D>(x, a, j); });
   }
 }
 
