@@ -56,7 +56,7 @@ func fuse(t testing.TB, dir string) string {
 }
 
 // TestFusedExperts: a mixture computes the same bits whether its experts lie in one tensor or each in its own, resident, streamed and in few bits, and
-// its parameters have the same names.
+// its parameters have the same names and its fingerprint is one.
 func TestFusedExperts(t *testing.T) {
 	for _, name := range mixtures {
 		for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16, safetensors.F64} {
@@ -65,6 +65,7 @@ func TestFusedExperts(t *testing.T) {
 			for _, o := range []Options{{}, {Stream: true}, {Bits: 8}} {
 				var logits [2][]float32
 				var names [2][]string
+				var prints [2]string
 				for i, dir := range []string{split, fused} {
 					m := load(t, dir, cpu.New(cpu.Options{Threads: 2}), o)
 					for range 2 { // streamed weights come back
@@ -75,8 +76,12 @@ func TestFusedExperts(t *testing.T) {
 						logits[i] = append(logits[i], r.Logits.Buf.F32()...)
 					}
 					names[i] = slices.Sorted(slices.Values(m.Tensors()))
+					var err error
+					if prints[i], err = m.Fingerprint(ctx); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if !slices.Equal(bits(logits[0]), bits(logits[1])) || !slices.Equal(names[0], names[1]) {
+				if !slices.Equal(bits(logits[0]), bits(logits[1])) || !slices.Equal(names[0], names[1]) || prints[0] != prints[1] {
 					t.Errorf("%s %v %+v: fused experts are not the split ones", name, d, o)
 				}
 			}

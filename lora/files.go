@@ -174,7 +174,7 @@ func (s stored) Shapes() ([]string, map[string][]int64) {
 
 // Values reads a parameter in F32.
 func (s stored) Values(name string) (kernels.Mat, error) {
-	info, ok := s.Source.Info(name)
+	info, ok := s.Tensors.Info(name)
 	if !ok || len(info.Shape) < 1 || len(info.Shape) > 2 {
 		return kernels.Mat{}, fmt.Errorf("%s: %w: it has no matrix %.200q", s.Dir, ErrBase, name)
 	}
@@ -182,7 +182,7 @@ func (s stored) Values(name string) (kernels.Mat, error) {
 	if len(info.Shape) == 2 {
 		rows = int(info.Shape[0])
 	}
-	data, err := s.Source.Bytes(name)
+	data, err := s.Tensors.Bytes(name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}

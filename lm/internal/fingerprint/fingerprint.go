@@ -15,8 +15,15 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
+// Tensors is what [Of] reads.
+type Tensors interface {
+	Names() []string
+	Info(name string) (safetensors.Info, bool)
+	ReadAt(name string, p []byte, off int64) (int, error)
+}
+
 // Of is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes.
-func Of(ctx context.Context, config []byte, source *safetensors.Dir) (string, error) {
+func Of(ctx context.Context, config []byte, source Tensors) (string, error) {
 	names := slices.Sorted(slices.Values(source.Names()))
 	sums := make([]string, len(names))
 	g, ctx := mapped.WithContext(ctx)
@@ -39,7 +46,7 @@ func Of(ctx context.Context, config []byte, source *safetensors.Dir) (string, er
 }
 
 // tensor describes a tensor and its bytes, read through a small buffer.
-func tensor(ctx context.Context, source *safetensors.Dir, name string) (string, error) {
+func tensor(ctx context.Context, source Tensors, name string) (string, error) {
 	info, _ := source.Info(name)
 	h, buf := sha256.New(), make([]byte, 1<<20)
 	for off := int64(0); ; {

@@ -3,7 +3,6 @@ package adapter
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +15,8 @@ import (
 type Checkpoint struct {
 	Dir     string
 	Config  *lm.Config
-	Source  *safetensors.Dir
+	Source  *safetensors.Dir // as stored
+	Tensors *lm.Tensors      // every parameter, also where several lie in one stored tensor
 	Layout  *arch.Layout
 	Modules []Module
 }
@@ -31,7 +31,10 @@ func OpenCheckpoint(dir string) (*Checkpoint, error) {
 	if c.Source, err = safetensors.OpenDir(dir); err != nil {
 		return nil, err
 	}
-	if c.Layout, err = arch.Resolve(c.Config, stored{c.Source}, false); err != nil {
+	if c.Tensors, err = lm.Separate(c.Source, c.Config); err == nil {
+		c.Layout, err = arch.Resolve(c.Config, c.Tensors, false)
+	}
+	if err != nil {
 		if slices.ContainsFunc(c.Source.Names(), func(n string) bool { return strings.HasSuffix(n, ".bitmask") }) {
 			err = fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", dir, lm.ErrSavePacked, dir)
 		}
@@ -46,20 +49,3 @@ func (c *Checkpoint) PathOf(p arch.Param) string { return modulePath(c.Config, p
 
 // Close closes the files.
 func (c *Checkpoint) Close() error { return c.Source.Close() }
-
-// stored is the tensors of a folder.
-type stored struct{ *safetensors.Dir }
-
-// Shape implements [arch.Source].
-func (s stored) Shape(name string) ([]int64, bool) {
-	info, ok := s.Info(name)
-	return info.Shape, ok
-}
-
-// File implements [arch.Source].
-func (s stored) File(name string) string {
-	if shard := s.ShardOf(name); shard != "" {
-		return filepath.Join(s.Path(), shard)
-	}
-	return s.Path()
-}

@@ -112,9 +112,9 @@ type extractor struct {
 
 // compare finds the first tensor in which the two differ in shape.
 func (x *extractor) compare() error {
-	for _, name := range x.base.Source.Names() {
-		p, _ := x.base.Source.Info(name)
-		q, ok := x.tuned.Source.Info(name)
+	for _, name := range x.base.Tensors.Names() {
+		p, _ := x.base.Tensors.Info(name)
+		q, ok := x.tuned.Tensors.Info(name)
 		switch {
 		case !ok:
 			return fmt.Errorf("%s: %w than %s: it has no tensor %.200q", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
@@ -123,8 +123,8 @@ func (x *extractor) compare() error {
 		}
 	}
 	x.head = x.ownHead()
-	for _, name := range x.tuned.Source.Names() {
-		if _, ok := x.base.Source.Info(name); !ok && name != x.head {
+	for _, name := range x.tuned.Tensors.Names() {
+		if _, ok := x.base.Tensors.Info(name); !ok && name != x.head {
 			return fmt.Errorf("%s: %w than %s: tensor %.200q is only here", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
 		}
 	}
@@ -208,7 +208,7 @@ func (x *extractor) svd(d linalg.Matrix, rank int) (u linalg.Matrix, s []float64
 
 // difference is tuned minus base of one matrix as it is stored, and the norm of the base's.
 func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64, err error) {
-	info, _ := x.base.Source.Info(m.Tensor)
+	info, _ := x.base.Tensors.Info(m.Tensor)
 	if n := info.Elements(); int64(len(x.space)) < n {
 		x.space = nil // the smaller one can go before the larger one comes
 		x.space = make([]float64, n)
@@ -229,7 +229,7 @@ const pieceLen = 1 << 18
 
 // each reads a tensor of the base, and what the tuned model has for it, piece by piece, and gives the norms of the base's values and of the difference.
 func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (norm, difference float64, err error) {
-	p, _ := x.base.Source.Info(name)
+	p, _ := x.base.Tensors.Info(name)
 	n := p.Elements()
 	buf := make([]float32, 2*min(n, pieceLen))
 	for lo := int64(0); lo < n; lo += pieceLen {
@@ -253,13 +253,13 @@ func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (
 
 // read reads elements of a tensor and refuses what is not finite.
 func read(c *adapter.Checkpoint, name string, at int64, dst []float32) error {
-	info, _ := c.Source.Info(name)
+	info, _ := c.Tensors.Info(name)
 	if !floats.Known(info.DType) {
 		return fmt.Errorf("%s: tensor %.200q: %w: %w: %s", c.Dir, name, adapter.ErrFile, floats.ErrDType, info.DType)
 	}
 	size := floats.Size(info.DType)
 	raw := make([]byte, len(dst)*size)
-	if _, err := c.Source.ReadAt(name, raw, at*int64(size)); err != nil {
+	if _, err := c.Tensors.ReadAt(name, raw, at*int64(size)); err != nil {
 		return err
 	}
 	if err := floats.Decode(dst, raw, info.DType); err != nil {

@@ -6,9 +6,8 @@ import (
 	"math"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/floats"
@@ -148,7 +147,7 @@ func (j *job) each(ctx context.Context, fn func(*block) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := mapped.WithContext(ctx)
 	workers = min(workers, j.blocks())
 	for worker := range workers {
 		g.Go(func() error {
@@ -181,7 +180,7 @@ func (j *job) read(b *block) error {
 	}
 	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*floats.Size(j.e.info.DType)]
 	off := int64(b.row) * int64(j.cols) * int64(floats.Size(j.e.info.DType))
-	if _, err := j.w.base.Source.ReadAt(j.e.from, b.raw, off); err != nil {
+	if _, err := j.w.base.Tensors.ReadAt(j.e.from, b.raw, off); err != nil {
 		return err
 	}
 	if err := floats.Decode(b.before, b.raw, j.e.info.DType); err != nil {
@@ -295,8 +294,8 @@ func (j *job) write(b *block, s *sums) error {
 		s.change += float64(b.before[i]) * float64(b.before[i])
 		s.difference += d * d
 	}
-	off := int64(b.row) * int64(j.cols) * int64(floats.Size(j.e.info.DType))
-	return j.w.folder.Writer().WriteAt(j.e.info.Name, b.raw, off)
+	off := (j.e.first + int64(b.row)*int64(j.cols)) * int64(floats.Size(j.e.info.DType))
+	return j.w.folder.Writer().WriteAt(j.e.to, b.raw, off)
 }
 
 // total adds the blocks up, in order.

@@ -94,7 +94,8 @@ type writer struct {
 	opts   Options
 	folder *lm.Folder
 	report *Report
-	total  int64
+	total  int64 // bytes
+	count  int   // parameters
 	buf    []byte
 }
 
@@ -116,7 +117,7 @@ func (w *writer) layout() lm.FolderPlan {
 	}
 	add := func(info safetensors.Info, home string) {
 		p.Tensors = append(p.Tensors, info)
-		w.total += info.Size
+		w.total, w.count = w.total+info.Size, w.count+max(1, len(w.base.Tensors.Parts(info.Name)))
 		if split {
 			p.Files.ShardOf[info.Name] = src.ShardOf(home)
 		}
@@ -136,7 +137,7 @@ func (w *writer) layout() lm.FolderPlan {
 // run writes what is not there yet.
 func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 	if w.folder.Complete() {
-		w.report.Resumed, w.report.Copied = len(w.plan.names), len(tensors)-len(w.plan.names)
+		w.report.Resumed, w.report.Copied = len(w.plan.names), w.count-len(w.plan.names)
 		w.report.Edited, w.report.Bytes = len(w.plan.names), w.total
 		return nil
 	}
@@ -171,10 +172,24 @@ func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 	return w.folder.Finish()
 }
 
-// tensor writes one tensor of the output unless an interrupted run has.
+// tensor writes one tensor of the output, parameter by parameter where it holds several, unless an interrupted run has.
 func (w *writer) tensor(ctx context.Context, info safetensors.Info) error {
-	e := w.plan.edits[info.Name]
-	done := w.folder.Done(info.Name)
+	parts := w.base.Tensors.Parts(info.Name)
+	if parts == nil {
+		return w.parameter(ctx, info.Name, info.Name)
+	}
+	for _, p := range parts {
+		if err := w.parameter(ctx, p.Name, info.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parameter writes one parameter into a tensor of the output.
+func (w *writer) parameter(ctx context.Context, name, to string) error {
+	e := w.plan.edits[name]
+	done := w.folder.Done(to)
 	switch {
 	case e == nil:
 		w.report.Copied++
@@ -188,16 +203,37 @@ func (w *writer) tensor(ctx context.Context, info safetensors.Info) error {
 	case done:
 		return nil
 	case e == nil:
-		if w.buf == nil {
-			w.buf = make([]byte, 4<<20)
-		}
-		return safetensors.Copy(w.folder.Writer(), info.Name, w.base.Source, info.Name, w.buf)
+		return w.copy(name, to)
 	}
 	t, err := w.edit(ctx, e)
 	if err != nil {
 		return err
 	}
 	w.report.Tensors = append(w.report.Tensors, t)
+	return nil
+}
+
+// copy writes a parameter as it is.
+func (w *writer) copy(name, to string) error {
+	if w.buf == nil {
+		w.buf = make([]byte, 4<<20)
+	}
+	if name == to {
+		return safetensors.Copy(w.folder.Writer(), name, w.base.Source, name, w.buf)
+	}
+	info, _ := w.base.Tensors.Info(name)
+	_, first := w.base.Tensors.Place(name)
+	first *= int64(info.DType.Bits()) / 8
+	for off := int64(0); off < info.Size; {
+		n, err := w.base.Tensors.ReadAt(name, w.buf[:min(int64(len(w.buf)), info.Size-off)], off)
+		if err != nil {
+			return err
+		}
+		if err := w.folder.Writer().WriteAt(to, w.buf[:n], first+off); err != nil {
+			return err
+		}
+		off += int64(n)
+	}
 	return nil
 }
 

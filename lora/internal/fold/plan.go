@@ -12,7 +12,9 @@ import (
 // edit is how one tensor of the output comes about.
 type edit struct {
 	info  safetensors.Info // of the output
-	from  string           // tensor of the base that it starts from
+	from  string           // parameter of the base that it starts from
+	to    string           // tensor of the output that holds it, and
+	first int64            // its first element there
 	whole *adapter.Whole   // replaces that; nil: none
 	rows  []*adapter.Rows  // replace rows
 	low   *adapter.Low     // is added; nil: none
@@ -21,8 +23,8 @@ type edit struct {
 
 // plan is what becomes of a base.
 type plan struct {
-	edits map[string]*edit // by tensor of the output
-	names []string         // edited tensors in the order of the output
+	edits map[string]*edit // by parameter of the output
+	names []string         // edited ones in the order of the output
 	head  string           // the head that a tied model gets; "": none
 	untie bool
 }
@@ -66,7 +68,7 @@ func makePlan(base *adapter.Checkpoint, a *adapter.Adapter) (*plan, error) {
 
 // order lists the edited tensors as the output has them, a new head last.
 func (p *planner) order() {
-	for _, name := range p.base.Source.Names() {
+	for _, name := range p.base.Tensors.Names() {
 		if p.edits[name] != nil {
 			p.names = append(p.names, name)
 		}
@@ -93,7 +95,7 @@ func (p *planner) separateHead(a *adapter.Adapter) error {
 		return err
 	}
 	delete(p.edits, p.table)
-	e.info.Name = p.head
+	e.info.Name, e.to = p.head, p.head
 	p.edits[p.head] = e
 	return nil
 }
@@ -103,7 +105,7 @@ func (p *planner) edit(name string) (*edit, error) {
 	if e := p.edits[name]; e != nil {
 		return e, nil
 	}
-	info, ok := p.base.Source.Info(name)
+	info, ok := p.base.Tensors.Info(name)
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: it has no tensor %.200q", p.base.Dir, adapter.ErrBase, name)
 	}
@@ -111,6 +113,7 @@ func (p *planner) edit(name string) (*edit, error) {
 		return nil, fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s (HINT: compress convert --dtype f32)", p.base.Dir, name, adapter.ErrUnsupported, info.DType)
 	}
 	e := &edit{info: info, from: name}
+	e.to, e.first = p.base.Tensors.Place(name)
 	p.edits[name] = e
 	return e, nil
 }
