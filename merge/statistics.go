@@ -63,7 +63,7 @@ type fisherRun struct {
 // plan lists the parameters, and counts the passes that the memory needs.
 func (f *fisherRun) plan() (infos []safetensors.Info, passes int, err error) {
 	for _, name := range f.model.Tensors() {
-		info, ok := f.model.Source().Info(name)
+		info, ok := f.model.Info(name)
 		if !ok {
 			return nil, 0, fmt.Errorf("tensor %q: %w", name, safetensors.ErrUnknownTensor)
 		}

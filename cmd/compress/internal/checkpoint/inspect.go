@@ -41,10 +41,15 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 			}
 		}
 	}
-	r := newInspection(path, src, config, parts)
+	var table *arch.Arch
+	if config != nil {
+		table = config.Arch
+	}
+	each := separate(src, table)
+	r := newInspection(path, each, config, parts)
 	r.Note = note
 	if values || verify {
-		if err := r.readValues(ctx, src, e); err != nil {
+		if err := r.readValues(ctx, each, e); err != nil {
 			return nil, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // Inspection says what a checkpoint holds.
@@ -51,6 +50,7 @@ type TensorReport struct {
 	Shape     []int64 `json:"shape"`
 	Role      string  `json:"role"`
 	Zeros     *int64  `json:"zeros,omitempty"`      // nil: not counted
+	Stored    string  `json:"stored,omitempty"`     // the tensor of the files that it lies in, where that holds others too
 	Packed    bool    `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
 	NonFinite string  `json:"non_finite,omitempty"` // place of the first NaN or infinity
 	values    string  // the tensor that holds the values
@@ -59,8 +59,8 @@ type TensorReport struct {
 	role      *RoleReport
 }
 
-func newInspection(path string, src *safetensors.Dir, c *arch.Config, parts map[string]*packed) *Inspection {
-	r := &Inspection{Path: path, Tensors: len(src.Names()), Bytes: src.DataSize(), Files: src.Shards(), DTypes: map[string]int64{}}
+func newInspection(path string, src *apart, c *arch.Config, parts map[string]*packed) *Inspection {
+	r := &Inspection{Path: path, Tensors: len(src.Dir.Names()), Bytes: src.DataSize(), Files: src.Shards(), DTypes: map[string]int64{}}
 	var table *roleTable
 	if c != nil {
 		r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary = c.ModelType, c.Layers, c.Hidden, c.Heads, c.KVHeads, c.Vocab
@@ -69,7 +69,10 @@ func newInspection(path string, src *safetensors.Dir, c *arch.Config, parts map[
 	roles := map[string]*RoleReport{}
 	for _, name := range src.Names() {
 		info, _ := src.Info(name)
-		t := TensorReport{Name: name, Shape: info.Shape, values: name, file: src.ShardOf(name)}
+		t := TensorReport{Name: name, Shape: info.Shape, values: name, file: src.ShardOf(src.stored(name))}
+		if stored := src.stored(name); stored != name {
+			t.Stored = stored
+		}
 		if p := parts[name]; p != nil {
 			if name != p.module+partBitmask {
 				continue
@@ -123,7 +126,7 @@ func roleLabel(table *roleTable, name string) (label string, linear bool) {
 }
 
 // readValues counts zeros and looks for values that are not finite.
-func (r *Inspection) readValues(ctx context.Context, src *safetensors.Dir, e Env) error {
+func (r *Inspection) readValues(ctx context.Context, src *apart, e Env) error {
 	s, err := newScanner(ctx, e.Device)
 	if err != nil {
 		return err

@@ -21,9 +21,13 @@ func openApart(path string) (*apart, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &apart{Dir: d, parts: map[string]arch.Part{}}
 	text, _ := regular.ReadFile(filepath.Join(path, "config.json"), maxConfig) // a comparison does not need one
-	table := arch.OfText(text)
+	return separate(d, arch.OfText(text)), nil
+}
+
+// separate finds the experts of an architecture; nil: none.
+func separate(d *safetensors.Dir, table *arch.Arch) *apart {
+	s := &apart{Dir: d, parts: map[string]arch.Part{}}
 	for _, name := range d.Names() {
 		var parts []arch.Part
 		if info, _ := d.Info(name); table != nil && info.DType.Bits()%8 == 0 {
@@ -36,7 +40,15 @@ func openApart(path string) (*apart, error) {
 			s.names, s.parts[p.Name] = append(s.names, p.Name), p
 		}
 	}
-	return s, nil
+	return s
+}
+
+// stored is the tensor of the files that holds a tensor.
+func (s *apart) stored(name string) string {
+	if p, ok := s.parts[name]; ok {
+		return p.From
+	}
+	return name
 }
 
 // Names implements [safetensors.Source].

@@ -1,8 +1,11 @@
 package checkpoint
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels/cpu"
@@ -62,4 +65,29 @@ func writeTensors(t *testing.T, infos []safetensors.Info, values map[string][]by
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// TestInspectFused: experts in one tensor are listed one by one, with their roles and zeros.
+func TestInspectFused(t *testing.T) {
+	stored := safetensors.Info{Name: "model.layers.0.mlp.experts.down_proj", DType: safetensors.F32, Shape: []int64{2, 4, 3}}
+	dir := writeTensors(t, []safetensors.Info{stored}, map[string][]byte{stored.Name: append(make([]byte, 48), bytes.Repeat([]byte{1, 0, 0, 1}, 12)...)})
+	config := `{"model_type":"olmoe","vocab_size":7,"hidden_size":4,"intermediate_size":3,"num_hidden_layers":1,"num_attention_heads":2,"num_experts":2,"num_experts_per_tok":1}`
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+	r, err := Inspect(t.Context(), dir, true, false, Env{Device: dev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Tensors != 1 || r.Parameters != 24 || len(r.List) != 2 || len(r.Roles) != 1 || r.Roles[0].Role != "down" || *r.Sparsity != .5 {
+		t.Fatalf("%+v", r)
+	}
+	for e, zeros := range []int64{12, 0} {
+		x := r.List[e]
+		if x.Name != fmt.Sprintf("model.layers.0.mlp.experts.%d.down_proj.weight", e) || *x.Zeros != zeros || x.Stored != stored.Name || !slices.Equal(x.Shape, []int64{4, 3}) {
+			t.Errorf("%+v", x)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package inspecting
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
@@ -34,6 +35,9 @@ func printInspection(j *shell.Job, r *checkpoint.Inspection, list, values bool) 
 	j.Table(t)
 	if list {
 		j.Table(listing(r, values))
+	}
+	if i := slices.IndexFunc(r.List, func(t checkpoint.TensorReport) bool { return t.Stored != "" }); i >= 0 {
+		j.Note("the experts of a block lie in one tensor: %s in %s", r.List[i].Name, r.List[i].Stored)
 	}
 	for _, u := range r.Unknown {
 		j.Note("config.json: the key %q is unknown and has no effect", u)
