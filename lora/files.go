@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/combine"
 	"github.com/modelcompress/compress/lora/internal/extract"
@@ -206,9 +204,10 @@ type ExtractOptions struct {
 
 // ExtractReport says what [Extract] kept.
 type ExtractReport struct {
-	Base  string `json:"base"`
-	Tuned string `json:"tuned"`
-	Out   string `json:"out"`
+	Base  string   `json:"base"`
+	Tuned string   `json:"tuned"`
+	Out   string   `json:"out"`
+	Notes []string `json:"notes,omitempty"` // what others may not read
 	extract.Report
 }
 
@@ -233,7 +232,11 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 	if err != nil {
 		return nil, err
 	}
-	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Report: *r}, nil
+	var chosen []adapter.Module
+	for _, m := range r.Matrices {
+		chosen = append(chosen, adapter.Module{Path: m.Path, Expert: -1})
+	}
+	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Notes: lostOn(b.Config.Arch, chosen).note(nil), Report: *r}, nil
 }
 
 // CombineOptions of [Combine].
@@ -287,7 +290,7 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 	if err != nil {
 		return nil, err
 	}
-	r.Report = *part
+	r.Report, r.Notes = *part, lostIn(base, a).note(r.Notes)
 	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite})
 }
 
@@ -305,13 +308,6 @@ func closeBase(c *adapter.Checkpoint) {
 	}
 }
 
-// losesExperts reports whether PEFT would leave out factors of an adapter: beside a shared expert, whose matrices have the names of theirs, it does
-// not find the experts, which the transformers library has in one tensor.
-func losesExperts(table *arch.Arch, a *adapter.Adapter) bool {
-	return slices.ContainsFunc(table.Tensors, func(t arch.Tensor) bool { return t.Role == arch.SharedGate }) &&
-		slices.ContainsFunc(a.Low, func(l *adapter.Low) bool { return l.Module.Expert >= 0 })
-}
-
 // ExportOptions of [Export].
 type ExportOptions struct {
 	Model     string            // folder of the base; "": modules as the files imply them
@@ -320,6 +316,8 @@ type ExportOptions struct {
 	Rank      int               // cut to a rank; 0: as it is
 	Threads   int               // 0: all processors
 	Overwrite bool              // replace an adapter that is there
+	// WithExperts writes factors for experts also where PEFT passes over them; see [Export].
+	WithExperts bool
 }
 
 // ExportReport says what [Export] wrote.
@@ -337,8 +335,9 @@ type ExportReport struct {
 }
 
 // Export writes an adapter of any kind as a LoRA in PEFT's form to the folder out, with the keys only that every version knows. Without Rank
-// nothing is lost: the factors of a Mixture of Shards are put together from its shards, which is copying. The errors wrap this
-// package's.
+// nothing is lost: the factors of a Mixture of Shards are put together from its shards, which is copying. Factors for
+// experts beside a shared expert, which PEFT does not load, are refused unless that is allowed; without Model a remark says so where the files do not
+// tell. The errors wrap this package's.
 func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportReport, error) {
 	base, err := openBase(o.Model)
 	if err != nil {
@@ -349,9 +348,11 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 	if err != nil {
 		return nil, err
 	}
-	if base != nil && losesExperts(base.Config.Arch, a) {
-		return nil, fmt.Errorf("%s: %w: PEFT 0.21 with transformers 5 passes over factors for the experts of a %s, and says nothing (HINT: compress reads the adapter as it is, and lora fold writes it into the weights)", dir, ErrUnsupported, base.Config.Arch.ModelType)
+	lost := lostIn(base, a)
+	if lost.sure && !o.WithExperts {
+		return nil, fmt.Errorf("%s: %w: %s (HINT: compress reads the adapter as it is, lora fold writes it into the weights, and --with-experts exports it all the same)", dir, ErrUnsupported, lost.text)
 	}
+	notes = lost.note(notes)
 	r := &ExportReport{Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(), Notes: notes, Exact: true}
 	if most := a.MaxRank(); o.Rank > most {
 		return nil, fmt.Errorf("%w: rank %d to cut to, but the adapter has %d", ErrOption, o.Rank, most)

@@ -79,6 +79,7 @@ func loraExportCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Model, "model", "", "folder of a model; the base, needed where an adapter does not say its modules itself")
 	f.StringVar(&o.DType, "dtype", "f32", "element type of the output; f32, bf16 or f16")
 	f.IntVar(&o.Rank, "rank", 0, "rank of the adapter; it is cut to this, the best approximation there is, 0 keeps the rank")
+	f.BoolVar(&o.WithExperts, "with-experts", false, "export factors for experts beside a shared expert too, which PEFT 0.21 passes over")
 	f.BoolVar(&o.Bake, "bake", false, "put the scale into B, for tools that do not scale as PEFT does")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")

@@ -171,6 +171,7 @@ type ExportOptions struct {
 	Out, DType, Model string
 	Rank              int
 	Bake, Overwrite   bool
+	WithExperts       bool
 }
 
 // Export writes an adapter of any kind as a LoRA that other tools load.
@@ -185,7 +186,7 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 	if err := apart(o.Out, dir, o.Model); err != nil {
 		return nil, err
 	}
-	r, err := lora.Export(j.Ctx, dir, o.Out, lora.ExportOptions{Model: o.Model, DType: t, Bake: o.Bake, Rank: o.Rank, Overwrite: o.Overwrite})
+	r, err := lora.Export(j.Ctx, dir, o.Out, lora.ExportOptions{Model: o.Model, DType: t, Bake: o.Bake, Rank: o.Rank, Overwrite: o.Overwrite, WithExperts: o.WithExperts})
 	if err != nil {
 		return nil, err
 	}
@@ -236,6 +237,7 @@ func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
 	}
 	list.Note = "change: norm of the difference; relative: by that of the base's matrix"
 	j.Table(list)
+	notes(j, r.Notes)
 	for _, x := range r.LeftOut {
 		j.Printf("differs and is left out: %s (relative %.3g)\n", x.Tensor, x.Relative)
 	}

@@ -222,6 +222,9 @@ func (r *run) train() (any, error) {
 	if n := r.done.DeadShards; n > 0 {
 		r.Note("%d shards of the pools are used by no block: they are stored, but never trained (--sampling balanced uses all)", n)
 	}
+	if text := a.Unread(r.model.Config().Arch); text != "" {
+		r.Note("%s: compress reads the adapter as it is, and lora fold writes it into the weights", text)
+	}
 	if err := r.record(func(name string, data []byte) error { return shell.WriteFile(filepath.Join(r.o.Out, name), data) }); err != nil {
 		return nil, err
 	}
