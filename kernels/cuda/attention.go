@@ -45,6 +45,9 @@ func attentionOf(dst, q, k, v kernels.Mat, a kernels.Attention) attentionArgs {
 	need((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(k.Cols, v.Cols), "cuda: Attention: k or v is narrower than its heads")
 	need(a.Pos >= 0 && a.Window >= 0 && a.Pos+q.Rows <= min(k.Rows, v.Rows), "cuda: Attention: fewer keys than positions")
 	need(a.LSE.IsZero() || (a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads), "cuda: Attention: LSE is not [tq, Heads]")
+	if a.Window >= a.Pos+q.Rows {
+		a.Window = 0 // every query sees all before it; kernels add to a window in 32 bits
+	}
 	return attentionArgs{
 		qs: a.QHeadStride, ks: a.KVHeadStride,
 		heads: int32(a.Heads), rep: int32(a.Heads / a.KVHeads), dim: int32(a.HeadDim), pos: int32(a.Pos), window: int32(a.Window),
@@ -141,6 +144,14 @@ func (d *Device) attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a
 		if q.Rows > 0 {
 			args.mean = d.scratch(4 * q.Rows * a.Heads)
 			launch(d, "attention.attention_mean", grid{x: (q.Rows*a.Heads + 7) / 8, y: 1, threads: 256}, &args)
+			if flashesBack(args, q.Rows) {
+				d.flashBack(args, gradient{
+					d.of(q), d.of(k), d.of(v), d.of(dout), d.of(dq), d.of(dk), d.of(dv), d.of(a.LSE),
+					view{args.mean, a.Heads, q.Rows, a.Heads, kernels.F32},
+				})
+				d.drop(args.mean)
+				return
+			}
 			launch(d, "attention.attention_dq_"+w, tiles(q.Rows, a.Heads), &args)
 		}
 		if k.Rows > 0 {

@@ -19,7 +19,7 @@
 //
 // # Accuracy
 //
-// Products, and attention of more than 16 queries with heads of up to 128 channels, run on tensor cores without rounding their factors: a
+// Products, and attention and its gradients for more than 16 queries with heads of up to 128 channels, run on tensor cores without rounding their factors: a
 // float32 factor is split into three bfloat16 numbers whose sum it is,
 // and the products of the parts are added in float32, the small ones first. With [kernels.Fast] one part is used where
 // the rules of Ops allow it. Statistics, norms and losses are summed in float64, in an order that depends on shapes alone:

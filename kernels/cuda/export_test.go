@@ -18,3 +18,6 @@ func Interpretable(f Formula) bool {
 	_, ok := interpretable(f)
 	return ok
 }
+
+// Loaded reports whether a kernel, "module.name", was used.
+func (d *Device) Loaded(name string) bool { return d.functions[name] != 0 }

@@ -58,3 +58,86 @@ func (d *Device) flash(args attentionArgs, q, k, v, out, lse view) {
 		d.unpack(pv)
 	}
 }
+
+// flashBackArgs mirrors BackArgs of flashback.cu.
+type flashBackArgs struct {
+	x, y, dx, dy, lse, mean            mat
+	s, t                               uintptr
+	planeS, planeT, strideS, strideT   int
+	xs, ys, ss, ts                     int
+	rep, dim, pos, window, first, rows int32
+	scale, limit                       float32
+}
+
+// gradient is the operands of attention's backward pass, and for every query and head the LSE and the mean of dout·out.
+type gradient struct{ q, k, v, dout, dq, dk, dv, lse, mean view }
+
+// heads views the key/value heads [lo, hi) and their queries.
+func (g gradient) heads(args attentionArgs, lo, hi int) gradient {
+	rep, dim := int(args.rep), int(args.dim)
+	for _, m := range []*view{&g.q, &g.dq} {
+		*m = m.colRange(lo*rep*args.qs, (hi*rep-1)*args.qs+dim)
+	}
+	for _, m := range []*view{&g.k, &g.v, &g.dk, &g.dv} {
+		*m = m.colRange(lo*args.ks, (hi-1)*args.ks+dim)
+	}
+	g.dout = g.dout.colRange(lo*rep*dim, hi*rep*dim)
+	g.lse, g.mean = g.lse.colRange(lo*rep, hi*rep), g.mean.colRange(lo*rep, hi*rep)
+	return g
+}
+
+// flashesBack reports whether the tensor-core kernels serve a shape.
+func flashesBack(args attentionArgs, queries int) bool {
+	return flashes(args, queries) && args.qs%8 == 0
+}
+
+// flashBack computes the gradients on tensor cores, for as many heads at a time as the scratch memory holds the planes of.
+func (d *Device) flashBack(args attentionArgs, all gradient) {
+	kvHeads, width := int(args.heads/args.rep), "64"
+	if args.dim > 64 {
+		width = "128"
+	}
+	group := max(args.ks*all.k.rows, int(args.rep)*max(args.qs, int(args.dim))*all.q.rows) // elements of one factor
+	batch := min(max(d.budget()/(6*(group+8*max(all.k.rows, all.q.rows))), 1), kvHeads)
+	for lo := 0; lo < kvHeads; lo += batch {
+		hi := min(lo+batch, kvHeads)
+		g := all.heads(args, lo, hi)
+		d.backQueries(args, g, hi-lo, width)
+		d.backKeys(args, g, hi-lo, width)
+	}
+}
+
+// backArgs is what both kernels share.
+func backArgs(args attentionArgs, g gradient, s, t packed) flashBackArgs {
+	return flashBackArgs{
+		lse: g.lse.mat(), mean: g.mean.mat(), s: s.p, t: t.p, planeS: s.plane, planeT: t.plane, strideS: s.stride, strideT: t.stride,
+		rep: args.rep, dim: args.dim, pos: args.pos, window: args.window, scale: args.scale, limit: args.limit,
+	}
+}
+
+// backQueries gives dq of some key/value heads' queries.
+func (d *Device) backQueries(args attentionArgs, g gradient, kvHeads int, width string) {
+	first := 0
+	if args.window > 0 {
+		first = max(0, int(args.pos-args.window)+1) / flashTileK * flashTileK
+	}
+	end := int(args.pos) + g.q.rows
+	k, v := d.pack(factor{view: g.k.rowRange(first, end), planes: 3}), d.pack(factor{view: g.v.rowRange(first, end), planes: 3})
+	part := backArgs(args, g, k, v)
+	part.x, part.y, part.dx, part.first, part.rows = g.q.mat(), g.dout.mat(), g.dq.mat(), int32(first), int32(end-first)
+	part.xs, part.ys, part.ss, part.ts = args.qs, int(args.dim), args.ks, args.ks
+	launch(d, "flashback.flash_dq_"+width, grid{x: (g.q.rows + flashTileQ - 1) / flashTileQ, y: kvHeads * int(args.rep), threads: 128}, &part)
+	d.unpack(k)
+	d.unpack(v)
+}
+
+// backKeys gives dk and dv of some key/value heads.
+func (d *Device) backKeys(args attentionArgs, g gradient, kvHeads int, width string) {
+	q, o := d.pack(factor{view: g.q, planes: 3}), d.pack(factor{view: g.dout, planes: 3})
+	part := backArgs(args, g, q, o)
+	part.x, part.y, part.dx, part.dy, part.rows = g.k.mat(), g.v.mat(), g.dk.mat(), g.dv.mat(), int32(g.q.rows)
+	part.xs, part.ys, part.ss, part.ts = args.ks, args.ks, args.qs, int(args.dim)
+	launch(d, "flashback.flash_dkv_"+width, grid{x: (max(g.k.rows, g.v.rows) + flashTileQ - 1) / flashTileQ, y: kvHeads, threads: 128}, &part)
+	d.unpack(q)
+	d.unpack(o)
+}

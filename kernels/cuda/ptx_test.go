@@ -37,7 +37,7 @@ func TestEmbeddedPTXIsCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := sha256.New()
-		for _, file := range []string{"device.h", "rank.h", "formula.h", name + ".cu"} {
+		for _, file := range []string{"device.h", "rank.h", "formula.h", "tiles.h", name + ".cu"} {
 			source, err := os.ReadFile(filepath.Join("..", "_gen", "cuda", "src", file))
 			if err != nil {
 				t.Fatal(err)
@@ -74,6 +74,7 @@ var arguments = []struct {
 	{"matmul", "few_.*|no_product", unsafe.Sizeof(fewArgs{})},
 	{"attention", "attention_.*", unsafe.Sizeof(attentionArgs{})},
 	{"flash", "flash_.*", unsafe.Sizeof(flashArgs{})},
+	{"flashback", "flash_.*", unsafe.Sizeof(flashBackArgs{})},
 	{"formula", "formula_.*", unsafe.Sizeof(formulaArgs{})},
 	{"interpret", "interpret_.*", unsafe.Sizeof(formulaArgs{})},
 	{"merge", "merge_.*|conflicts_.*", unsafe.Sizeof(mergeArgs{})},

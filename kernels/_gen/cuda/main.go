@@ -22,10 +22,10 @@ import (
 )
 
 // units are the sources with entry points. Every unit is one module on the device.
-var units = []string{"map", "rows", "select", "matmul", "attention", "flash", "sparse", "formula", "interpret", "merge", "solve"}
+var units = []string{"map", "rows", "select", "matmul", "attention", "flash", "flashback", "sparse", "formula", "interpret", "merge", "solve"}
 
 // headers are what the units include, in the order of the hash.
-var headers = []string{"device.h", "rank.h", "formula.h"}
+var headers = []string{"device.h", "rank.h", "formula.h", "tiles.h"}
 
 // target is the folder of the committed files.
 var target = filepath.Join("..", "..", "cuda", "ptx")

@@ -6,7 +6,7 @@
 // operations a byte, of which a tensor core does six times as many. Blocks of one head follow each other, so that its planes come from
 // the cache, and copies of the next keys and values run while
 // the tensor cores work.
-#include "device.h"
+#include "tiles.h"
 
 // FlashArgs: keys [tk][channels] and values [channels][tk] as planes, from key first on; qs and ks elements lie between heads.
 struct FlashArgs {
@@ -18,8 +18,6 @@ struct FlashArgs {
   float scale, cap;
 };
 
-const int tileQ = 64, tileK = 32;
-
 // What is not seen gets the weight 0; a maximum starts at unseen.
 const float unseen = -3.402823466e38f;
 
@@ -29,9 +27,7 @@ DEV int lowest(const FlashArgs& a, int i) {
 }
 DEV bool seen(const FlashArgs& a, int i, int j) { return i < a.q.rows && j >= lowest(a, i) && j <= a.pos + i; }
 
-// placeK and placeV are the index of 16 bytes in a tile of keys [32][W] and of values [W][32]: chunks are exchanged so that 8 rows
-// of a column meet all banks.
-template <int W> DEV int placeK(int r, int chunk) { return (r * (W / 8) + (chunk ^ (r & 7))) * 8; }
+// placeV is the index of 16 bytes in a tile of values [W][32], as placeK (tiles.h) is for one of keys.
 DEV int placeV(int r, int chunk) { return (r * 4 + (chunk ^ (r >> 1 & 3))) * 8; }
 
 // fetchK and fetchV start the copies of a thread's part of a tile; what lies outside is 0.
@@ -73,25 +69,6 @@ template <int W, bool K> DEV bool cleared(u16* s) {
       if (infinite(p[k])) p[k] = 0;
   }
   return syncOr(found);
-}
-
-// split writes two floats as three pairs of bfloat16, element e of a factor's fragment. What is not finite becomes NaN or stays.
-DEV void split(u32 (&f)[3][4], int e, float x, float y) {
-  UNROLL for (int p = 0; p < 3; p++) {
-    u32 u = bitsOf(x), v = bitsOf(y);
-    f[p][e] = u >> 16 | (v & 0xffff0000);
-    x -= floatOf(u & 0xffff0000), y -= floatOf(v & 0xffff0000);
-  }
-}
-
-// multiplyParts adds the products of parts to two tiles of 8 columns, the small ones first. A lane gives the place of 16 bytes of the second
-// factor in its first plane.
-DEV void multiplyParts(float (&c)[4], float (&d)[4], const u32 (&x)[3][4], const u16* plane, int size) {
-  UNROLL for (int p = 2; p >= 0; p--) {
-    u32 y[4];
-    loadMatrices(y, plane + p * size);
-    UNROLL for (int r = 2 - p; r >= 0; r--) multiply(c, x[r], y[0], y[1]), multiply(d, x[r], y[2], y[3]);
-  }
 }
 
 // infinities tells what the keys that were cleared contribute to a thread's 16 scores, 2 bits for each: +∞, -∞, or both, which is NaN.

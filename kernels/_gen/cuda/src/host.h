@@ -135,6 +135,22 @@ DEV void loadMatrices(u32 (&r)[4], const void* row) {
         memcpy(&((Post*)host::slots[base + l])->r[j], ((Post*)host::slots[base + 8 * j + l / 4])->row + l % 4 * 4, 4);
   host::warpBarrier();
 }
+DEV void loadTransposed(u32 (&r)[4], const void* row) {
+  struct Post {
+    u32* r;
+    const char* row;
+  } mine = {r, (const char*)row};
+  int me = tid(), base = me & ~31;
+  host::slots[me] = (u64)&mine;
+  if (host::lastOfWarp())
+    for (int l = 0; l < 32; l++)
+      for (int j = 0; j < 4; j++) {
+        u16 v[2];
+        for (int e = 0; e < 2; e++) memcpy(v + e, ((Post*)host::slots[base + 8 * j + l % 4 * 2 + e])->row + l / 4 * 2, 2);
+        ((Post*)host::slots[base + l])->r[j] = v[0] | (u32)v[1] << 16;
+      }
+  host::warpBarrier();
+}
 DEV void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   struct Post {
     float* c;
