@@ -73,7 +73,18 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		return nil, err
 	}
 	s := &train.Low{Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true}
+	there, err := o.resident(m)
+	if err == nil {
+		err = s.Reside(there)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer s.Free()
 	report, err := o.run(ctx, m, data, s, inner.Count())
+	if err == nil {
+		err = s.Fetch()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -179,6 +179,10 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 		m.low.Scatter(da, dbt)
 		return r.biasGradient(w, m, dz)
 	}
+	if r.resident != nil {
+		r.resident.scatter(m.low, da, dbt)
+		return nil
+	}
 	ha, err := r.fetch(w, 0, da)
 	if err != nil {
 		return err

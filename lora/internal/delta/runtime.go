@@ -34,6 +34,7 @@ type Runtime struct {
 	dropping bool
 	mask     draw.Key
 	spare    sync.Pool // *workspace
+	resident *Resident // nil: the parameters are in host memory
 }
 
 // module is one changed matrix of a block.
@@ -163,6 +164,10 @@ func (r *Runtime) Parameters() []lm.Parameter { return r.params }
 
 // ZeroGrad sets all gradients to zero.
 func (r *Runtime) ZeroGrad() {
+	if r.resident != nil {
+		r.resident.clear()
+		return
+	}
 	for _, p := range r.a.Trainable() {
 		p.Clear()
 	}
@@ -192,6 +197,9 @@ func (r *Runtime) Update() error {
 
 // assemble computes a module's factors anew.
 func (r *Runtime) assemble(m *module) error {
+	if r.resident != nil {
+		return r.resident.assemble(m)
+	}
 	l := m.low
 	w := r.work()
 	defer r.spare.Put(w)
@@ -231,18 +239,8 @@ func (r *Runtime) assemble(m *module) error {
 
 // put writes host numbers to a matrix on the device, in the type that products with that weight want.
 func (r *Runtime) put(dst *kernels.Mat, src kernels.Mat, weight string) error {
-	t := kernels.F32
-	if weight != "" && r.m.Precision() == kernels.Fast {
-		if info, ok := r.m.Info(weight); ok && info.DType.String() == "BF16" {
-			t = kernels.BF16
-		}
-	}
-	if dst.Buf == nil {
-		buf, err := r.dev.Alloc(t, src.Len())
-		if err != nil {
-			return err
-		}
-		*dst = kernels.MatOf(buf, src.Rows, src.Cols)
+	if err := r.room(dst, src.Rows, src.Cols, weight); err != nil {
+		return err
 	}
 	if r.host {
 		r.ops.Convert(*dst, src)
@@ -259,6 +257,24 @@ func (r *Runtime) put(dst *kernels.Mat, src kernels.Mat, weight string) error {
 	}
 	r.ops.Convert(*dst, kernels.MatOf(buf, src.Rows, src.Cols))
 	return r.ops.Sync()
+}
+
+// room makes room for a factor on the device, in the type that products with a weight want, or F32 for none, unless it is there.
+func (r *Runtime) room(dst *kernels.Mat, rows, cols int, weight string) error {
+	t := kernels.F32
+	if weight != "" && r.m.Precision() == kernels.Fast {
+		if info, ok := r.m.Info(weight); ok && info.DType.String() == "BF16" {
+			t = kernels.BF16
+		}
+	}
+	if dst.Buf == nil {
+		buf, err := r.dev.Alloc(t, rows*cols)
+		if err != nil {
+			return err
+		}
+		*dst = kernels.MatOf(buf, rows, cols)
+	}
+	return nil
 }
 
 func f32Bytes(m kernels.Mat) []byte { return m.Buf.Bytes()[4*m.Off : 4*(m.Off+m.Len())] }

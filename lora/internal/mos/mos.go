@@ -172,6 +172,9 @@ func (p Part) Scatter(da, dbt kernels.Mat) {
 // Parameters implements [adapter.Factors].
 func (p Part) Parameters() []*adapter.Param { return []*adapter.Param{p.A, p.B} }
 
+// Lists are the pools' rows that A and B are joined of.
+func (p Part) Lists() (a, b []int32) { return p.list(p.IndexA), p.list(p.IndexB) }
+
 func (p Part) list(index []int32) []int32 { return index[p.Block*p.List() : (p.Block+1)*p.List()] }
 
 // assemble joins the shards of a list to rows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -23,6 +24,48 @@ type Low struct {
 	Threads int
 	// NoDecay keeps weight decay from vectors.
 	NoDecay bool
+
+	there *delta.Resident    // nil: the parameters are in host memory
+	step  *optim.DeviceAdamW // Optim, with it
+}
+
+// Reside moves the parameters and the optimiser's state to the model's device, if that is away from the host and can make its steps; else
+// it is told. step is an optimiser there, nil if there is none.
+func (l *Low) Reside(step *optim.DeviceAdamW) error {
+	there, err := (*delta.Resident)(nil), error(nil)
+	if step != nil {
+		there, err = l.Runtime.Reside(l.NoDecay)
+	}
+	if there == nil || err != nil {
+		kernels.Missed(l.Model.Device(), "Optimizer")
+		return err
+	}
+	for _, p := range there.Params() {
+		if step.Reserve(p.Name, p.Value) != nil {
+			step.Free()
+			there.Free()
+			kernels.Missed(l.Model.Device(), "Optimizer")
+			return l.Runtime.Update()
+		}
+	}
+	l.there, l.step, l.Optim = there, step, step
+	return nil
+}
+
+// Fetch brings the parameters to host memory, if they are elsewhere.
+func (l *Low) Fetch() error {
+	if l.there == nil {
+		return nil
+	}
+	return l.there.Fetch()
+}
+
+// Free gives back what is held on the device.
+func (l *Low) Free() {
+	if l.there != nil {
+		l.there.Free()
+		l.step.Free()
+	}
 }
 
 // Step implements [Subject].
@@ -42,7 +85,7 @@ func (l *Low) Step(ctx context.Context, step int, batches []plan.Batch, counted 
 		return loss, 0, err
 	}
 	params := l.params()
-	norm, coefficient, err := optim.Clip(params, clip, l.Threads)
+	norm, coefficient, err := l.clip(params, clip)
 	if err != nil {
 		return loss, norm, fmt.Errorf("%w: %w", lm.ErrNonFinite, err)
 	}
@@ -51,10 +94,27 @@ func (l *Low) Step(ctx context.Context, step int, batches []plan.Batch, counted 
 			return loss, norm, err
 		}
 	}
-	return loss, norm, l.Runtime.Update()
+	if err := l.Runtime.Update(); err != nil || l.there == nil {
+		return loss, norm, err
+	}
+	if err := l.Model.Device().Ops().Sync(); err != nil {
+		return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
+	}
+	return loss, norm, nil
+}
+
+// clip measures the gradients where they are.
+func (l *Low) clip(params []optim.Param, bound float64) (norm, coefficient float64, err error) {
+	if l.there != nil {
+		return optim.ClipOn(l.Model.Device(), params, bound)
+	}
+	return optim.Clip(params, bound, l.Threads)
 }
 
 func (l *Low) params() []optim.Param {
+	if l.there != nil {
+		return l.there.Params()
+	}
 	list := l.Adapter.Trainable()
 	params := make([]optim.Param, len(list))
 	for i, p := range list {
@@ -71,11 +131,27 @@ func (l *Low) Eval(ctx context.Context, b plan.Batch) (float64, int, error) {
 
 // Save implements [Subject].
 func (l *Low) Save(path string, p Progress, best bool) error {
+	if err := l.Fetch(); err != nil {
+		return err
+	}
 	list := paramEntries(l.Adapter)
 	if !best {
-		list = append(list, optimizerEntries(l.Optim.State())...)
+		state, err := l.state()
+		if err != nil {
+			return err
+		}
+		list = append(list, optimizerEntries(state)...)
 	}
 	return writeState(path, list, p)
+}
+
+// state is the optimiser's, by the names of the parameters.
+func (l *Low) state() (map[string][]float32, error) {
+	if l.there == nil {
+		return l.Optim.State(), nil
+	}
+	err := l.step.Fetch()
+	return l.there.Apart(l.step.State()), err
 }
 
 // Restore implements [Subject].
@@ -93,11 +169,19 @@ func (l *Low) Restore(path string, p *Progress, best bool) error {
 	}
 	if !best {
 		state, err := optimizerState(f)
+		if l.there != nil {
+			state = l.there.Together(state)
+		}
 		if err == nil {
 			err = l.Optim.Restore(state)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if l.there != nil {
+		if err := l.there.Push(); err != nil {
+			return err
 		}
 	}
 	return l.Runtime.Update()
