@@ -32,6 +32,14 @@ func Missed(dev Device, what string) {
 	}
 }
 
+// Ways in which a device away from the host fails in the middle of work that the host could do.
+var (
+	// ErrMemory is the error of a device that has no memory for the operands of one operation, or for a buffer.
+	ErrMemory = errors.New("out of memory")
+	// ErrLost is the error of a device that stopped working; a new process is needed to use it again.
+	ErrLost = errors.New("device lost")
+)
+
 // ErrNotPositive is the error of a matrix that has no Cholesky factor.
 var ErrNotPositive = errors.New("matrix is not positive definite")
 

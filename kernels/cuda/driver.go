@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/modelcompress/compress/kernels"
 )
 
 // Ways in which opening or using a device fails.
@@ -21,9 +23,9 @@ var (
 	// ErrArchitecture is the error of a device that the kernels were not made for.
 	ErrArchitecture = errors.New("unsuitable device")
 	// ErrOutOfMemory is the error of an allocation that does not fit.
-	ErrOutOfMemory = errors.New("out of memory")
+	ErrOutOfMemory = kernels.ErrMemory
 	// ErrLost is the error of a device that stopped working; a new process is needed.
-	ErrLost = errors.New("device lost")
+	ErrLost = kernels.ErrLost
 )
 
 // The calls of the driver that are used, by exact version, so that one set serves every release since 12.8.
