@@ -20,6 +20,12 @@ type injection struct {
 	sticky bool // from the point on all of them fail
 	short  bool // a part of the bytes instead of an error
 	mild   bool // the program has to go on as if nothing had been
+
+	below string // part of the paths of the calls; empty: all
+}
+
+func (in injection) match(c call) bool {
+	return slices.Contains(in.calls, c.kind) && strings.Contains(c.path, in.below)
 }
 
 // injections is the closed table of them.
@@ -30,6 +36,8 @@ var injections = []injection{
 	{kind: "rename EIO", calls: []string{kindRename, kindLink}, errno: syscall.EIO},
 	{kind: "open EIO", calls: []string{kindOpen, kindCreate, kindMkdir}, errno: syscall.EIO},
 	{kind: "resize EIO", calls: []string{kindResize, kindRemove}, errno: syscall.EIO},
+	{kind: "queue create EIO", calls: []string{kindCreate}, errno: syscall.EIO, below: ".blk"},
+	{kind: "queue EIO", calls: []string{kindOpen, kindCreate, kindMkdir, kindWrite, kindSync, kindRename, kindResize, kindRemove}, errno: syscall.EIO, below: "/jetstream/"},
 	{kind: "map ENOMEM", calls: []string{kindMap}, errno: syscall.ENOMEM},
 	{kind: "ENOSPC", calls: []string{kindWrite, kindCreate, kindMkdir, kindResize}, errno: syscall.ENOSPC, sticky: true},
 	{kind: "EDQUOT", calls: []string{kindWrite}, errno: syscall.EDQUOT},
@@ -56,10 +64,9 @@ func TestInjectionCampaign(t *testing.T) {
 
 func (r *rig) inject(v verb, in injection, calls []call, number int) record {
 	draw := draw(v, in.kind, number)
-	match := func(c call) bool { return slices.Contains(in.calls, c.kind) }
 	n := 0
 	for _, c := range calls {
-		if match(c) {
+		if in.match(c) {
 			n++
 		}
 	}
@@ -72,7 +79,7 @@ func (r *rig) inject(v verb, in injection, calls []call, number int) record {
 		return failed(rec, err)
 	}
 	at := 1 + draw.IntN(n)
-	end, err := trace(r.line(v, false), fault{match: match, at: at, errno: in.errno, sticky: in.sticky, torn: in.short, part: draw.Int64N(64)})
+	end, err := trace(r.line(v, false), fault{match: in.match, at: at, errno: in.errno, sticky: in.sticky, torn: in.short, part: draw.Int64N(64)})
 	if err != nil {
 		return failed(rec, err)
 	}

@@ -29,6 +29,9 @@ const (
 	fetchTime   = 1 * time.Second        // that a worker waits for an item before it looks at other queues
 )
 
+// silences is how many questions in a row a server inside this process may leave without an answer: more than a minute's.
+const silences = 30
+
 // offersBucket is the key-value store that lists the offers.
 const offersBucket = "compress_offers"
 
@@ -137,10 +140,10 @@ func (c *Conn) trouble(err error) error {
 var errDamaged = errors.New("its files are damaged (HINT: delete this folder and --resume: nothing else is lost)")
 
 // persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and so does a server inside this process
-// that cannot store anything: [ErrStorage].
+// that cannot store anything, or that has stopped to answer: [ErrStorage].
 func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) error {
 	begun := time.Now()
-	for {
+	for asked := 1; ; asked++ {
 		ask, cancel := context.WithTimeout(ctx, askTime)
 		err := f(ask)
 		cancel()
@@ -152,6 +155,10 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 				c.setLost(false, nil)
 			}
 			return errors.Join(err, ctx.Err())
+		}
+		if c.store != nil && asked == silences {
+			c.store.fail(fmt.Errorf("its server does not answer: %w", err))
+			return c.store.err
 		}
 		if time.Since(begun) > connectTime { // before that the machine may only be busy; a connection that breaks is told at once
 			c.setLost(true, err)

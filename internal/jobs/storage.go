@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // ErrStorage: the folder of the server inside this process cannot be written any more. What is stored stays; the work can be gone on with once the
@@ -71,9 +72,11 @@ func (s *storage) Warnf(format string, args ...any) { s.Errorf(format, args...) 
 // Fatalf hears like Errorf.
 func (s *storage) Fatalf(format string, args ...any) { s.Errorf(format, args...) }
 
-// Errorf takes an error of a file for a failure of the storage.
+// Errorf takes an error of a file for a failure of the storage. Some come as text only: then it is what the server says of a stream that takes
+// nothing any more.
 func (s *storage) Errorf(format string, args ...any) {
-	if strings.Contains(format, "out of space") {
+	text := fmt.Sprintf(format, args...)
+	if strings.Contains(text, "out of space") {
 		s.fail(errors.New("no space is left"))
 		return
 	}
@@ -83,4 +86,17 @@ func (s *storage) Errorf(format string, args ...any) {
 			s.fail(reason(err))
 		}
 	}
+	if strings.Contains(text, "ritical write error: ") || strings.Contains(text, "failed to store a msg") {
+		s.fail(last(text))
+	}
+}
+
+// last is the error that a text ends with.
+func last(text string) error {
+	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EROFS, syscall.EFBIG} {
+		if strings.HasSuffix(text, errno.Error()) {
+			return errno
+		}
+	}
+	return fmt.Errorf("its server writes no more: %s", text[strings.LastIndex(text, ": ")+len(": "):])
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -45,6 +47,33 @@ func TestUnwritableStorage(t *testing.T) {
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
 		t.Error(left, err)
 	}
+}
+
+// TestStorageHears: what the server says of a stream that it cannot write ends the work, whichever way it is said.
+func TestStorageHears(t *testing.T) {
+	block := fmt.Errorf("Error creating msg block file: %v", &os.PathError{Op: "open", Path: "4.blk", Err: syscall.EIO})
+	for _, said := range []func(*storage){
+		func(s *storage) { s.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", "work", block) },
+		func(s *storage) { s.Errorf("%s", "JetStream failed to store a msg on stream '$G > work': "+block.Error()) },
+		func(s *storage) { s.Errorf("Critical write error: %v", block) },
+	} {
+		s := &storage{dir: "the/queue", failed: make(chan struct{})}
+		said(s)
+		if err := s.trouble(); !errors.Is(err, ErrStorage) || !errors.Is(err, syscall.EIO) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSilentServer: a server inside the process that stops to answer is not waited for without end.
+func TestSilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Conn{store: &storage{dir: t.TempDir(), failed: make(chan struct{})}}
+		err := c.persist(t.Context(), func(context.Context) error { return nats.ErrTimeout })
+		if !errors.Is(err, ErrStorage) || !errors.Is(err, nats.ErrTimeout) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDamagedStorage: where a file of the folder is damaged the error names the folder, and what to do.
