@@ -54,7 +54,9 @@ func TestStorageHears(t *testing.T) {
 	block := fmt.Errorf("Error creating msg block file: %v", &os.PathError{Op: "open", Path: "4.blk", Err: syscall.EIO})
 	for _, said := range []func(*storage){
 		func(s *storage) { s.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", "work", block) },
-		func(s *storage) { s.Errorf("%s", "JetStream failed to store a msg on stream '$G > work': "+block.Error()) },
+		func(s *storage) {
+			s.Errorf("%s", "JetStream failed to store a msg on stream '$G > work': "+block.Error())
+		},
 		func(s *storage) { s.Errorf("Critical write error: %v", block) },
 	} {
 		s := &storage{dir: "the/queue", failed: make(chan struct{})}
