@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -69,7 +70,7 @@ func TestStudyKilled(t *testing.T) {
 	}
 }
 
-// TestStudyElsewhere: workers of other processes give the files of a run alone.
+// TestStudyElsewhere: workers of other processes give the files of a run alone. A worker that is interrupted reports what it has done.
 func TestStudyElsewhere(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	run1(t, binary, studyArgs(filepath.Join(dir, "want"))...)
@@ -79,7 +80,7 @@ func TestStudyElsewhere(t *testing.T) {
 	joined := false
 	err := follow(t, exec.Command(binary, args...), func(line string) {
 		if _, url, ok := strings.Cut(line, "--cluster "); ok && worker == nil {
-			worker = exec.Command(binary, "worker", "--cluster", url, "--workers", "2", "--threads", "1", "--quiet")
+			worker = exec.Command(binary, "worker", "--cluster", url, "--workers", "2", "--threads", "1", "--quiet", "--report", "worker.json")
 			worker.Dir = dir // paths count from where the coordinator is
 			if err := worker.Start(); err != nil {
 				t.Error(err)
@@ -88,8 +89,11 @@ func TestStudyElsewhere(t *testing.T) {
 		joined = joined || strings.Contains(line, "has joined")
 	})()
 	if worker != nil {
-		_ = worker.Process.Kill()
-		_ = worker.Wait()
+		_ = worker.Process.Signal(os.Interrupt)
+		if err := worker.Wait(); worker.ProcessState.ExitCode() != 130 {
+			t.Errorf("the worker: %v", err)
+		}
+		checkWorkerReport(t, filepath.Join(dir, "worker.json"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -105,5 +109,25 @@ func TestStudyElsewhere(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d files, want %d", len(got), len(want))
+	}
+}
+
+// checkWorkerReport: a worker's report fits its schema and says what was done.
+func checkWorkerReport(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := os.ReadFile(filepath.Join(schemaFolder, "worker.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fits(schema, text, "worker"); err != nil {
+		t.Error(err)
+	}
+	var r struct{ Served []struct{ Items int } }
+	if err := json.Unmarshal(text, &r); err != nil || len(r.Served) != 1 || r.Served[0].Items == 0 {
+		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -14,8 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/crew"
+	"github.com/modelcompress/compress/cmd/compress/internal/demo"
 	"github.com/modelcompress/compress/cmd/compress/internal/graph"
 	"github.com/modelcompress/compress/cmd/compress/internal/schema"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -78,15 +81,19 @@ var reportRuns = []string{
 	"editeval plan.yaml --out study",
 	"report pruned-run/results.json --out page.html",
 	"run jobs.yaml --dry-run",
+	"bench eval --time 1ms --threads 1",
+	"bench compare last.json last.json",
 }
 
-// alsoReported are forms of reports that no command line here shows: run starts the program itself.
-var alsoReported = map[string][]reflect.Type{"run": {reflect.TypeFor[*graph.Report]()}}
+// alsoReported are forms of reports that no command line here shows: run starts the program itself, worker is interrupted
+// (TestStudyElsewhere), demo takes its time (the script of that name).
+var alsoReported = map[string][]reflect.Type{
+	"run": {reflect.TypeFor[*graph.Report]()}, "worker": {reflect.TypeFor[*crew.WorkerReport]()}, "demo": {reflect.TypeFor[*demo.Report]()},
+}
 
 // without lists the verbs whose reports have no schema, and why.
 var without = map[string]string{
-	"eval tasks": "only has verbs", "experts": "only has verbs", "lora": "only has verbs", "worker": "ends by an interrupt", "man": "writes files alone", "schema": "prints schemas",
-	"demo": "the report is that of its page", "bench": "takes minutes", "bench compare": "compares two of bench",
+	"eval tasks": "only has verbs", "experts": "only has verbs", "lora": "only has verbs", "man": "writes files alone", "schema": "prints schemas",
 }
 
 // reportInputs are the files that the command lines read.
@@ -132,13 +139,14 @@ func TestSchemas(t *testing.T) {
 	}
 	everyVerb(func(c *cobra.Command) {
 		verb := strings.TrimPrefix(c.CommandPath(), "compress ")
-		if types[verb] == nil {
+		forms := append(types[verb], alsoReported[verb]...)
+		if forms == nil {
 			if without[verb] == "" {
 				t.Errorf("no command line shows a report of %s", verb)
 			}
 			return
 		}
-		text := reportSchema(verb, "What compress "+verb+" prints with --json and writes with --report.", append(types[verb], alsoReported[verb]...))
+		text := reportSchema(verb, "What compress "+verb+" prints with --json and writes with --report.", forms)
 		file := filepath.Join(home, schemaFolder, schema.File(verb))
 		if *rewrite {
 			if err := os.WriteFile(file, text, 0o666); err != nil {
@@ -150,14 +158,29 @@ func TestSchemas(t *testing.T) {
 			t.Errorf("%s is not the schema of the program's types (%v): go test ./cmd/compress -run TestSchemas -rewrite", file, err)
 			return
 		}
-		s := decoded(t, committed).(object)
-		defs, _ := s["$defs"].(object)
 		for _, out := range outputs[verb] {
-			if err := (checker{defs}).check(s, decoded(t, out), verb); err != nil {
-				t.Errorf("%s: %v", verb, err)
+			if err := fits(committed, out, verb); err != nil {
+				t.Error(err)
 			}
 		}
 	})
+}
+
+// fits compares a report with the text of a schema.
+func fits(text, report []byte, verb string) error {
+	var s, value any
+	if err := errors.Join(decode(text, &s), decode(report, &value)); err != nil {
+		return err
+	}
+	defs, _ := s.(object)["$defs"].(object)
+	return checker{defs}.check(s.(object), value, verb)
+}
+
+// fitsSchema compares a report with the committed schema of a verb: schema FILE VERB
+func fitsSchema(ts *testscript.TestScript, _ bool, args []string) {
+	text, err := os.ReadFile(filepath.Join(schemaFolder, schema.File(args[1])))
+	ts.Check(err)
+	ts.Check(fits(text, []byte(ts.ReadFile(args[0])), args[1]))
 }
 
 // reported runs a command line, and returns its verb, the type of its result, and what --json and --report gave.
@@ -180,21 +203,17 @@ func reported(t *testing.T, words []string) (verb string, result reflect.Type, t
 	if r := list[len(list)-1]; r != nil {
 		result = reflect.TypeOf(r)
 	}
-	if err := os.Remove("r.json"); err != nil {
+	if err := os.Rename("r.json", "last.json"); err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimPrefix(c.CommandPath(), "compress "), result, [][]byte{stdout.Bytes(), file}
 }
 
-// decoded reads JSON with numbers as they are written.
-func decoded(t *testing.T, text []byte) any {
+// decode reads JSON with numbers as they are written.
+func decode(text []byte, into *any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return d.Decode(into)
 }
 
 // tokenIDs writes token ids for the verb forward.

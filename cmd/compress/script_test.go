@@ -31,6 +31,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same, "tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep, "readme": asReadme,
+			"schema": fitsSchema,
 		},
 	})
 }

@@ -2,12 +2,14 @@ package crew
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
@@ -35,7 +37,7 @@ func Work(j *shell.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{Job: j, Models: o.Models, dev: dev}
+	w := &Worker{Job: j, Models: o.Models, dev: dev, served: map[string]*Served{}}
 	if w.Slots = o.Workers; w.Slots == 0 {
 		w.Slots = max(1, dev.Info().Threads)
 	}
@@ -57,9 +59,61 @@ func Work(j *shell.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 	}
 	defer conn.Close()
 	w.Note("worker %s waits for work, %d measurements at a time", name, w.Slots)
-	return nil, conn.Join(j.Ctx, w.Slots, func(ctx context.Context, o jobs.Offer, spec []byte) (jobs.Handler, func(), error) {
+	err = conn.Join(j.Ctx, w.Slots, func(ctx context.Context, o jobs.Offer, spec []byte) (jobs.Handler, func(), error) {
 		return w.open(ctx, id, o, spec, kinds)
 	})
+	return nil, errors.Join(err, j.Finish(w.report(name)))
+}
+
+// WorkerReport is what a worker process did before it was interrupted.
+type WorkerReport struct {
+	Name    string   `json:"name"`    // of the process, as results name it
+	Workers int      `json:"workers"` // items at the same time
+	Served  []Served `json:"served"`  // by name
+}
+
+// Served is what a worker did for one coordinator.
+type Served struct {
+	Name   string  `json:"name"`   // of the offer
+	Kind   string  `json:"kind"`   // of the work
+	Items  int     `json:"items"`  // brought to an end
+	Failed int     `json:"failed"` // ended with an error, or were interrupted
+	Busy   float64 `json:"busy_seconds"`
+}
+
+// report is what was done until now.
+func (w *Worker) report(name string) *WorkerReport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := &WorkerReport{Name: name, Workers: w.Slots, Served: []Served{}}
+	for _, n := range slices.Sorted(maps.Keys(w.served)) {
+		r.Served = append(r.Served, *w.served[n])
+	}
+	return r
+}
+
+// counted counts what a handler does for an offer.
+func (w *Worker) counted(o jobs.Offer, handle jobs.Handler) jobs.Handler {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.served[o.Name]
+	if s == nil {
+		s = &Served{Name: o.Name, Kind: o.Kind}
+		w.served[o.Name] = s
+	}
+	return func(ctx context.Context, item jobs.Item) ([]byte, error) {
+		begin := time.Now()
+		data, err := handle(ctx, item)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		s.Busy += time.Since(begin).Seconds()
+		if err != nil {
+			s.Failed++
+		} else {
+			s.Items++
+		}
+		return data, err
+	}
 }
 
 // Worker is a process that works for others.
@@ -68,8 +122,9 @@ type Worker struct {
 	Models []string // folders of models; empty: where the coordinator has them
 	Slots  int      // items at the same time
 
-	dev kernels.Device
-	mu  sync.Mutex
+	dev    kernels.Device
+	mu     sync.Mutex
+	served map[string]*Served // by the offer's name
 }
 
 // Note says something, from any goroutine.
@@ -106,7 +161,7 @@ func (w *Worker) open(ctx context.Context, id string, o jobs.Offer, spec []byte,
 		return nil, nil, err
 	}
 	w.Note("serving %s", o.Name)
-	return handle, func() {
+	return w.counted(o, handle), func() {
 		if free != nil {
 			free()
 		}

@@ -21,7 +21,6 @@ import (
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/merge"
 )
 
@@ -41,6 +40,7 @@ type Job struct {
 	threads int
 	report  string
 	remarks []string
+	said    bool // something was written to stdout
 }
 
 // run does the work of a verb and what comes before and after it.
@@ -53,24 +53,15 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 	}
 	defer j.close()
 	var result any
-	if err := mapped.Do(func() (err error) { result, err = do(j, args); return err }); err != nil {
+	work := func() (err error) { result, err = do(j, args); return err }
+	err := mapped.Do(work)
+	if j.fallBack(err) {
+		err = mapped.Do(work)
+	}
+	if err != nil {
 		return err
 	}
-	return j.finish(result)
-}
-
-// Device opens the device that the flags ask for, once. It is closed after the work.
-func (j *Job) Device() (kernels.Device, error) {
-	if j.dev != nil {
-		return j.dev, nil
-	}
-	threads, err := j.Threads()
-	if err != nil {
-		return nil, err
-	}
-	dev, err := device.Open(j.device, device.Options{Threads: threads, Work: weights(j.Inputs), Note: func(line string) { j.Remark("%s", line) }})
-	j.dev = dev
-	return dev, err
+	return j.Finish(result)
 }
 
 // Threads is what --threads says, for work that needs no device; 0 is one for each processor.
@@ -90,8 +81,9 @@ func (j *Job) close() {
 // Reports tells whether the result will be printed or written, so that it has to be complete.
 func (j *Job) Reports() bool { return j.JSON || j.report != "" }
 
-// finish writes the machine-readable forms of a result.
-func (j *Job) finish(result any) error {
+// Finish writes the machine-readable forms of a result. It is called with what the work returned; work that only ends by an interrupt
+// calls it itself.
+func (j *Job) Finish(result any) error {
 	j.app.results = append(j.app.results, result)
 	if !j.Reports() {
 		return nil
@@ -195,7 +187,16 @@ func (j *Job) Out() io.Writer {
 	if j.JSON {
 		return io.Discard
 	}
-	return j.app.stdout
+	return said{j}
+}
+
+// said notes that something was written to stdout.
+type said struct{ j *Job }
+
+// Write implements [io.Writer].
+func (s said) Write(p []byte) (int, error) {
+	s.j.said = true
+	return s.j.app.stdout.Write(p)
 }
 
 // Printf writes to Out.
