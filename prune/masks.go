@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/maskfile"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -14,7 +15,7 @@ import (
 // as they are made; a mask is durable before its weight is, so that a resumed run finds those of all finished weights.
 type Masks struct {
 	dev kernels.Device
-	w   *safetensors.Writer
+	w   *maskfile.File
 }
 
 // MaskOptions says how a file of masks is started. The zero value refuses an existing file.
@@ -25,7 +26,7 @@ type MaskOptions struct {
 
 // NewMasks starts a file of masks for the matrices of a model, under a temporary name beside path. It is handed to Model
 // in Options.Masks, which gives the file its name at the end. After an error, or without a call of Model, the caller ends
-// it with Suspend or Abort. The errors are those of safetensors.Create and safetensors.Reopen.
+// it with Suspend or Abort. The errors are those of safetensors.Create and safetensors.Reopen, and one for a complete file that is damaged.
 func NewMasks(path string, m *lm.Model, o MaskOptions) (*Masks, error) {
 	var tensors []safetensors.Info
 	for l := range m.Blocks() {
@@ -34,28 +35,11 @@ func NewMasks(path string, m *lm.Model, o MaskOptions) (*Masks, error) {
 			tensors = append(tensors, safetensors.Info{Name: lin.Name, DType: safetensors.U8, Shape: []int64{int64(rows), int64(cols)}})
 		}
 	}
-	w, err := openMasks(path, tensors, o)
+	w, err := maskfile.Open(path, tensors, map[string]string{"format": "pt", "meaning": "1 = kept"}, maskfile.Options(o))
 	if err != nil {
 		return nil, fmt.Errorf("masks: %w", err)
 	}
 	return &Masks{dev: m.Device(), w: w}, nil
-}
-
-// openMasks finds the unfinished file of an interrupted run, or one that was finished just before the interruption, or
-// starts a new one.
-func openMasks(path string, tensors []safetensors.Info, o MaskOptions) (*safetensors.Writer, error) {
-	metadata := map[string]string{"format": "pt", "meaning": "1 = kept"}
-	opts := safetensors.Options{Overwrite: o.Overwrite}
-	if o.Resume {
-		w, err := safetensors.Reopen(path, tensors, metadata, opts)
-		if errors.Is(err, safetensors.ErrNoPartial) && o.Overwrite {
-			w, err = safetensors.Reopen(path, tensors, metadata, safetensors.Options{})
-		}
-		if !errors.Is(err, safetensors.ErrNoPartial) {
-			return w, err
-		}
-	}
-	return safetensors.Create(path, tensors, metadata, opts)
 }
 
 // storedShape is the shape of a matrix in the file.
@@ -75,8 +59,11 @@ func (f *Masks) write(name string, keep kernels.Mat) error {
 	if err != nil {
 		return err
 	}
-	return f.w.WriteTensor(name, raw)
+	return f.w.Write(name, raw)
 }
+
+// damaged tells whether an interrupted run has finished a mask that is not as it wrote it.
+func (f *Masks) damaged(name string) bool { return f != nil && f.w.Damaged(name) }
 
 // restored says that the mask of a finished weight is there.
 func (f *Masks) restored(name string) error {
@@ -94,7 +81,7 @@ func (f *Masks) sync() error {
 	if f == nil {
 		return nil
 	}
-	return f.w.Sync()
+	return f.w.Note()
 }
 
 func (f *Masks) finish() error {
@@ -102,6 +89,14 @@ func (f *Masks) finish() error {
 		return nil
 	}
 	return f.w.Finish()
+}
+
+// forget removes what only a resumed run needs.
+func (f *Masks) forget() error {
+	if f == nil {
+		return nil
+	}
+	return f.w.Forget()
 }
 
 // Suspend closes the unfinished file and leaves it to be resumed.

@@ -317,7 +317,7 @@ func (w *walk) finished(linears []lm.Linear) bool {
 		return false
 	}
 	for _, l := range linears {
-		if !w.o.Out.Done(l.Name) {
+		if !w.o.Out.Done(l.Name) || w.o.Masks.damaged(l.Name) {
 			return false
 		}
 	}
@@ -362,13 +362,16 @@ func (w *walk) finish(ctx context.Context) error {
 		return err
 	}
 	if w.o.Out == nil {
-		return nil
+		return w.o.Masks.forget()
 	}
 	w.step(Step{Stage: Save, Block: w.m.Blocks(), Of: 1})
 	if err := w.attachManifest(); err != nil {
 		return err
 	}
-	return w.o.Out.Finish(ctx)
+	if err := w.o.Out.Finish(ctx); err != nil {
+		return err
+	}
+	return w.o.Masks.forget()
 }
 
 func (w *walk) tensorDone(t Tensor) {

@@ -128,6 +128,54 @@ func TestResumeAfterKill(t *testing.T) {
 	}
 }
 
+// A mask, or a note of its checksum, that was damaged after an interrupted run had written it is made again.
+func TestDamagedMasksAreMadeAgain(t *testing.T) {
+	whole := t.TempDir()
+	m := load(t, llama(2).write(t, filepath.Join(whole, "in"), nil), 1, lm.Options{})
+	if _, err := resumable(ctx, m, whole, "magnitude", false, Events{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"masks.safetensors.partial", ".masks.safetensors.sums"} {
+		dir := t.TempDir()
+		n := 0
+		stop, cancel := context.WithCancel(ctx)
+		_, err := resumable(stop, m, dir, "magnitude", false, Events{Tensor: func(Tensor) {
+			if n++; n == 8 {
+				cancel()
+			}
+		}})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := 20
+		if f, err := safetensors.Open(path); err == nil {
+			info, _ := f.Info(m.Linears(0)[0].Name)
+			at = int(info.Offset) + 5
+			f.Close()
+		}
+		text[at] ^= 1
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := resumable(ctx, m, dir, "magnitude", true, Events{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, out := range []string{"masks.safetensors", "out/model.safetensors"} {
+			if !maps.Equal(tensorsOf(t, filepath.Join(whole, out)), tensorsOf(t, filepath.Join(dir, out))) {
+				t.Errorf("%s: the resumed %s differs", name, out)
+			}
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+			t.Errorf("left in the folder: %v, %v; want out and the masks", entries, err)
+		}
+	}
+}
+
 // A cancelled run can be resumed by the same job only, and without its masks not at all.
 func TestResumeOfAnotherJobIsRefused(t *testing.T) {
 	dir := t.TempDir()

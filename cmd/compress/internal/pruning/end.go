@@ -65,10 +65,10 @@ func (p *pruning) pack() (*checkpoint.Rewritten, error) {
 }
 
 // stop ends the outputs of a failed run: what a later run can go on with is kept after an interrupt or a fault of the
-// machine, and removed after a fault of the input.
+// machine, or of a file that was shortened meanwhile, and removed after a fault of the input.
 func (p *pruning) stop(why error) error {
 	var errno syscall.Errno
-	keep := errors.Is(why, context.Canceled) || errors.Is(why, safetensors.ErrNoSpace) || errors.As(why, &errno)
+	keep := errors.Is(why, context.Canceled) || errors.Is(why, safetensors.ErrNoSpace) || errors.Is(why, safetensors.ErrTruncated) || errors.As(why, &errno)
 	if keep {
 		err := p.opts.Out.Suspend()
 		if p.opts.Masks != nil {
