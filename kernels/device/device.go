@@ -19,15 +19,12 @@ import (
 type Options struct {
 	Threads int   // worker threads of a host device; 0 means GOMAXPROCS
 	Work    int64 // bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from [LargeWork] on
+	Use     Use   // how it uses them: "auto" takes one if [Use.Suits] says so
 
 	// Note, if not nil, is told in one line why "auto" takes the CPU although there are graphics processors and the work is large, and
 	// when a graphics processor's memory is full for the first time. It must not use the device.
 	Note func(string)
 }
-
-// LargeWork is the size of weights from which "auto" prefers a graphics processor: below it, starting one and moving the weights there
-// takes longer than the work.
-const LargeWork = 1 << 30
 
 var (
 	// ErrUnknown is the error of a name that is no device's.

@@ -31,13 +31,13 @@ type missing struct{ error }
 // Is reports what the error is.
 func (m missing) Is(target error) bool { return target == ErrNoDevice }
 
-// automatic opens the graphics processor with the most free memory, if the work is large enough for one and fits beside what it
-// computes; nil otherwise.
+// automatic opens the graphics processor with the most free memory, if that suits the work; nil otherwise. Weights that do not fit beside what
+// is computed, a quarter of them, are sent anew for every pass.
 func automatic(o Options) kernels.Device {
-	if o.Work < LargeWork {
+	if from, _ := threshold(); o.Work < from || o.Use == Once {
 		return nil
 	}
-	best, free := -1, o.Work+o.Work/4
+	best, free := -1, int64(0)
 	list, _ := Graphics()
 	for i, info := range list {
 		if info.Free > free {
@@ -45,16 +45,20 @@ func automatic(o Options) kernels.Device {
 		}
 	}
 	if best < 0 {
-		if len(list) > 0 {
-			o.note(fmt.Sprintf("the CPU is used: %.1f GiB of weights and a quarter more for what is computed fit into the free memory of none of %d graphics processors",
-				float64(o.Work)/(1<<30), len(list)))
-		}
+		return nil
+	}
+	fits := free > o.Work+o.Work/4
+	if ok, why := o.Use.Suits(o.Work, fits); !ok {
+		o.note(fmt.Sprintf("the CPU is used: of %d graphics processors the one with the most memory has %s free for %s of weights; %s", len(list), gib(free), gib(o.Work), why))
 		return nil
 	}
 	d, err := graphics(best, o.Note)
 	if err != nil {
 		o.note(fmt.Sprintf("the CPU is used: %v", err))
 		return nil
+	}
+	if !fits {
+		o.note(fmt.Sprintf("%s is used: %s of %s of weights fit at a time, the others are sent for each pass", d.Info().Name, gib(free), gib(o.Work)))
 	}
 	return d
 }

@@ -26,18 +26,22 @@ func TestGraphics(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		work  int64
+		use   device.Use
 		want  string
 		notes int
 	}{
-		{"cuda", 0, "cuda:0", 0},
-		{"cuda:1", 0, "cuda:1", 0},
-		{"auto", 0, "cpu", 0},
-		{"auto", device.LargeWork - 1, "cpu", 0},
-		{"auto", device.LargeWork, "cuda:0", 0},
-		{"auto", 2800 << 20, "cpu", 1}, // does not fit
+		{"cuda", 0, device.Batches, "cuda:0", 0},
+		{"cuda:1", 0, device.Once, "cuda:1", 0},
+		{"auto", 0, device.Batches, "cpu", 0},
+		{"auto", device.LargeWork - 1, device.Batches, "cpu", 0},
+		{"auto", device.LargeWork, device.Batches, "cuda:0", 0},
+		{"auto", device.LargeWork, device.Tokens, "cuda:0", 0},
+		{"auto", 2800 << 20, device.Batches, "cuda:0", 1}, // does not fit, and is sent for each pass
+		{"auto", 2800 << 20, device.Tokens, "cpu", 1},     // would be sent for each token
+		{"auto", 2800 << 20, device.Once, "cpu", 0},
 	} {
 		var notes []string
-		d, err := device.Open(c.name, device.Options{Work: c.work, Note: func(s string) { notes = append(notes, s) }})
+		d, err := device.Open(c.name, device.Options{Work: c.work, Use: c.use, Note: func(s string) { notes = append(notes, s) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +57,16 @@ func TestGraphics(t *testing.T) {
 	}
 	if _, err := device.Open("cuda:2", device.Options{}); !errors.Is(err, device.ErrNoDevice) {
 		t.Errorf("cuda:2: %v", err)
+	}
+	t.Setenv("COMPRESS_AUTO_FROM", "1")
+	for use, want := range map[device.Use]string{device.Batches: "cuda:0", device.Tokens: "cuda:0", device.Once: "cpu"} {
+		d, err := device.Open("auto", device.Options{Work: 1, Use: use})
+		if err != nil || d.Info().Name != want {
+			t.Fatalf("from 1 byte on, %s opens %+v, %v", use, d, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	wideHeads(t)
 }

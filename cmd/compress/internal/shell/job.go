@@ -40,7 +40,8 @@ type Job struct {
 	threads int
 	report  string
 	remarks []string
-	said    bool // something was written to stdout
+	printed []byte // what work that may be done again has written to stdout
+	repeat  []byte // what of it comes again
 }
 
 // run does the work of a verb and what comes before and after it.
@@ -187,16 +188,12 @@ func (j *Job) Out() io.Writer {
 	if j.JSON {
 		return io.Discard
 	}
-	return said{j}
-}
-
-// said notes that something was written to stdout.
-type said struct{ j *Job }
-
-// Write implements [io.Writer].
-func (s said) Write(p []byte) (int, error) {
-	s.j.said = true
-	return s.j.app.stdout.Write(p)
+	if j.device != "auto" || j.dev == nil || j.dev.Info().Host {
+		if j.repeat == nil {
+			return j.app.stdout
+		}
+	}
+	return (*printing)(j)
 }
 
 // Printf writes to Out.
