@@ -12,7 +12,7 @@ import (
 	"github.com/modelcompress/compress/kernels/ref"
 )
 
-// FuzzLoad: a checkpoint from a stranger, of every architecture to begin with, plain and packed as bitmasks. What loads can be run,
+// FuzzLoad: a checkpoint from a stranger, of every architecture to begin with, plain, with experts in one tensor and packed as bitmasks. What loads can be run,
 // or says why not.
 func FuzzLoad(f *testing.F) {
 	all := tiny()
@@ -23,6 +23,9 @@ func FuzzLoad(f *testing.F) {
 		}
 		small := recipe{config: config, seed: 1}.write(f, f.TempDir())
 		addFolder(f, small, `{"eos_token_id":[2,3]}`)
+		if slices.Contains(mixtures, name) {
+			addFolder(f, fuse(f, small), `{}`)
+		}
 		if name == "llama" {
 			_, packed := pairOf(f, small, inBlocks)
 			addFolder(f, packed, `{"eos_token_id":7}`)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostile"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
@@ -85,4 +86,45 @@ func TestSplitStrange(t *testing.T) {
 	if arch.OfText([]byte(`{"model_type":"none"}`)) != nil || arch.OfText([]byte(`{`)) != nil {
 		t.Error("a table for no architecture")
 	}
+}
+
+// FuzzSplit: whatever a tensor is called and whatever its shape, the parameters in it follow one another, fill it, and make it again.
+func FuzzSplit(f *testing.F) {
+	var tables []*arch.Arch
+	for _, name := range arch.Known() {
+		a, err := arch.Lookup(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		tables = append(tables, a)
+		f.Add(uint8(len(tables)-1), "model.layers.3.mlp.experts.gate_up_proj", int64(3), int64(10), int64(4), true)
+		f.Add(uint8(len(tables)-1), "model.layers.12.mlp.experts.down_proj", int64(3), int64(4), int64(5), true)
+	}
+	f.Add(uint8(0), "model.layers.0.mlp.gate.weight", int64(1<<62), int64(-2), int64(1<<40), false)
+	f.Add(uint8(1), "model.layers.-1.mlp.experts.down_proj", int64(1), int64(4), int64(5), true)
+	f.Fuzz(func(t *testing.T, table uint8, name string, x, y, z int64, three bool) {
+		defer hostile.Watch(t, len(name)+1<<10)()
+		if max(x, y, z) > 1<<20 {
+			return // no file has a tensor of that size
+		}
+		a, shape := tables[int(table)%len(tables)], []int64{x, y}
+		if three {
+			shape = append(shape, z)
+		}
+		parts := a.Split(name, shape)
+		if parts == nil || !three || len(parts) == 1 && slices.Equal(parts[0].Shape, shape) {
+			return
+		}
+		shapes, next := map[string][]int64{}, int64(0)
+		for _, p := range parts {
+			if p.From != name || p.First != next || shapes[p.Name] != nil {
+				t.Fatalf("%+v does not begin at %d", p, next)
+			}
+			next += p.Shape[0] * p.Shape[1]
+			shapes[p.Name] = p.Shape
+		}
+		if next != x*y*z {
+			t.Fatalf("%v is filled up to %d", shape, next)
+		}
+	})
 }
