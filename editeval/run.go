@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -44,10 +44,12 @@ func Run(ctx context.Context, m *lm.Model, p Plan, o Options) (_ *Report, err er
 		return nil, err
 	}
 	if o.Dir == "" {
-		if o.Dir, err = os.MkdirTemp("", "editeval-"); err != nil {
-			return nil, err
+		dir, release, tempErr := regular.TempFolder("compress-study-")
+		if tempErr != nil {
+			return nil, tempErr
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+		defer func() { err = errors.Join(err, release()) }()
+		o.Dir = dir
 	}
 	if o.Name == "" {
 		o.Name = "model"

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/meter"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -36,9 +38,7 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	parts := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+".parts")
 	named := map[string]string{}
 	for _, doc := range r.docs[:len(r.docs)-1] {
@@ -68,11 +68,11 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	if len(r.docs) == 1 && r.docs[0].Mediate != nil {
 		return checkMediation(r, o)
 	}
-	dir, err := os.MkdirTemp("", "merge-plan-")
+	dir, release, err := regular.TempFolder("compress-plan-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, release()) }()
 	named, before := map[string]string{}, []*Summary(nil)
 	for i, doc := range r.docs {
 		named[doc.Name] = filepath.Join(dir, fmt.Sprint(i))

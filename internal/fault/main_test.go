@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Flags of the long campaign; they stand after -args.
@@ -35,13 +37,15 @@ func TestMain(m *testing.M) {
 		os.Exit(127)
 	}
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "fault")
+	dir, release, err := regular.TempFolder("compress-fault-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	built = dir
 	code := m.Run()
-	os.RemoveAll(dir)
+	if err := release(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	os.Exit(code)
 }

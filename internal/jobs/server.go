@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // ErrServer says that a server could not be started.
@@ -33,7 +34,7 @@ type ServerOptions struct {
 // Server is a NATS server with JetStream inside this process.
 type Server struct {
 	nats    *server.Server
-	temp    string
+	release func() error // of a temporary folder; nil: there is none
 	storage *storage
 }
 
@@ -60,11 +61,11 @@ func Serve(o ServerOptions) (*Server, error) {
 		}
 	}
 	if o.Dir == "" {
-		dir, err := os.MkdirTemp("", "compress-queue-")
+		dir, release, err := regular.TempFolder("compress-queue-")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrServer, err)
 		}
-		s.temp, opts.StoreDir = dir, dir
+		s.release, opts.StoreDir = release, dir
 	}
 	var err error
 	if s.nats, err = server.NewServer(opts); err != nil {
@@ -100,10 +101,10 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) removeTemp() error {
-	if s.temp == "" {
+	if s.release == nil {
 		return nil
 	}
-	return os.RemoveAll(s.temp)
+	return s.release()
 }
 
 // free tells whether an address can be listened at: the server itself only tries for as long as it is let.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,6 +66,26 @@ func TestStorageHears(t *testing.T) {
 		if err := s.trouble(); !errors.Is(err, ErrStorage) || !errors.Is(err, syscall.EIO) {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAbandonedFolder: the temporary folder of a killed process goes when the next server begins, that of a living one stays.
+func TestAbandonedFolder(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	left := filepath.Join(os.TempDir(), "compress-queue-1")
+	if err := os.MkdirAll(filepath.Join(left, "jetstream"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		s, err := Serve(ServerOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+	}
+	all, err := filepath.Glob(filepath.Join(os.TempDir(), "compress-queue-*"))
+	if err != nil || len(all) != 2 || slices.Contains(all, left) {
+		t.Errorf("%q, %v; want those of two living servers", all, err)
 	}
 }
 

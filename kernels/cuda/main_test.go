@@ -10,6 +10,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
@@ -19,12 +20,15 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	var err error
-	if scratch, err = os.MkdirTemp("", "cuda"); err != nil {
+	var release func() error
+	if scratch, release, err = regular.TempFolder("compress-cuda-"); err != nil { // what a killed run has left goes first
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	os.RemoveAll(scratch)
+	if err := release(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	os.Exit(code)
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -20,16 +21,18 @@ type bed struct {
 	seed uint64
 	dir  string
 	undo []func()
+
+	remove func() error // removes dir
 }
 
 // folder is a place for files.
 func (b *bed) folder() (string, error) {
 	if b.dir == "" {
-		dir, err := os.MkdirTemp("", "compress-bench-")
+		dir, release, err := regular.TempFolder("compress-bench-")
 		if err != nil {
 			return "", err
 		}
-		b.dir = dir
+		b.dir, b.remove = dir, release
 	}
 	return b.dir, nil
 }
@@ -98,6 +101,6 @@ func (b *bed) release() {
 func (b *bed) close() {
 	b.release()
 	if b.dir != "" {
-		os.RemoveAll(b.dir)
+		_ = b.remove() // it is temporary, and swept by the next run
 	}
 }

@@ -3,12 +3,12 @@ package planning
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -24,11 +24,11 @@ type Rehearsal struct {
 
 // rehearse reads everything that a plan names, opens its models, and estimates what it will take.
 func rehearse(j *shell.Job, plan editeval.Plan) (_ any, err error) {
-	dir, err := os.MkdirTemp("", "editeval-")
+	dir, release, err := regular.TempFolder("compress-study-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, release()) }()
 	study, err := editeval.Open(plan, dir)
 	if err != nil {
 		return nil, usage(err)
