@@ -25,6 +25,6 @@ func conflictCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.HTML, "html", "", "page to write")
 	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "take NaN and infinite values instead of refusing them; they count as no difference")
 	shell.MayBeEmpty(cmd, "granularity")
-	shell.Complete(cmd, "granularity", "layer", "block", "tensor")
+	shell.OneOf(cmd, "granularity", "layer", "block", "tensor")
 	return cmd
 }

@@ -25,7 +25,11 @@ func convertCmd(a *shell.App) *cobra.Command {
 			"that does not fit the new type is an error. Memory stays below 1 GiB whatever the model's size.",
 		Example: "compress convert pruned --save bitmask --out packed\ncompress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return convert(j, args[0], o) },
+		Check: func(*shell.Job, []string) error {
+			_, err := shell.ShardLimit(o.shard)
+			return err
+		},
+		Run: func(j *shell.Job, args []string) (any, error) { return convert(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
@@ -35,8 +39,8 @@ func convertCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")
 	shell.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
-	shell.Complete(cmd, "dtype", "keep", "f32", "bf16", "f16")
-	shell.Complete(cmd, "save", "dense", "bitmask")
+	shell.OneDType(cmd, "dtype", "keep")
+	shell.OneOf(cmd, "save", "dense", "bitmask")
 	return cmd
 }
 

@@ -20,7 +20,8 @@ func editCmd(a *shell.App) *cobra.Command {
 			"for others; a YAML file overrides them. Methods that need the covariance of keys collect it from --stats, or from the prompts of FILE.",
 		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method rome --out edited",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return editing.Run(j, args[0], o) },
+		Check: func(*shell.Job, []string) error { return editing.Check(o) },
+		Run:   func(j *shell.Job, args []string) (any, error) { return editing.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Edits, "edits", "", "file of edits: CounterFact, zsRE or EasyEdit JSON")

@@ -19,7 +19,8 @@ func evalCmd(a *shell.App) *cobra.Command {
 			"directory, beside the task file and in --task-data.",
 		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Run(j, args[0], o) },
+		Check: func(*shell.Job, []string) error { return scoring.CheckFlags(o) },
+		Run:   func(j *shell.Job, args []string) (any, error) { return scoring.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between")

@@ -71,7 +71,7 @@ func expertsRouteCmd(a *shell.App) *cobra.Command {
 	shell.Inputs(cmd, "file", "features")
 	shell.MayBeEmpty(cmd, "select", "prompt")
 	shell.Complete(cmd, "select", "top1", "all", "dense")
-	shell.Complete(cmd, "outside", "merge", "dense", "ignore")
+	shell.OneOf(cmd, "outside", "merge", "dense", "ignore")
 	return cmd
 }
 

@@ -58,9 +58,9 @@ func loraCombineCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")
 	shell.Inputs(cmd, "model")
-	shell.Complete(cmd, "method", lora.CombineMethods()...)
-	shell.Complete(cmd, "majority-sign", "total", "frequency")
-	shell.Complete(cmd, "dtype", "f32", "bf16", "f16")
+	shell.OneOf(cmd, "method", lora.CombineMethods()...)
+	shell.OneOf(cmd, "majority-sign", "total", "frequency")
+	shell.OneDType(cmd, "dtype")
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func loraExportCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	shell.Require(cmd, "out")
 	shell.Inputs(cmd, "model")
-	shell.Complete(cmd, "dtype", "f32", "bf16", "f16")
+	shell.OneDType(cmd, "dtype")
 	return cmd
 }
 
@@ -108,7 +108,7 @@ func loraExtractCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	shell.CompleteList(cmd, "targets", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 	shell.Require(cmd, "rank", "out")
-	shell.Complete(cmd, "dtype", "f32", "bf16", "f16")
+	shell.OneDType(cmd, "dtype")
 	return cmd
 }
 

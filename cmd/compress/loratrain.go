@@ -29,6 +29,7 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 			"with the curves. --resume goes on after an interruption, to the same bytes. --config reads the same settings from a YAML file.",
 		Example: loraTrainExample,
 		Args:    cobra.ExactArgs(1), Resumes: true,
+		Check: func(*shell.Job, []string) error { return training.Check(o, config) },
 		Run: func(j *shell.Job, args []string) (any, error) {
 			if config != "" {
 				if err := training.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {

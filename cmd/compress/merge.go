@@ -17,7 +17,8 @@ func mergeCmd(a *shell.App) *cobra.Command {
 			"key experts, as mergekit-moe takes them, makes a mixture of experts.",
 		Example: "compress merge recipe.yaml --out merged\ncompress merge recipe.yaml --dry-run",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return merging.Run(j, args[0], o) },
+		Check: func(j *shell.Job, _ []string) error { return merging.Check(j, o) },
+		Run:   func(j *shell.Job, args []string) (any, error) { return merging.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
@@ -36,8 +37,8 @@ func mergeCmd(a *shell.App) *cobra.Command {
 	shell.MayBeEmpty(cmd, "dtype")
 	shell.Complete(cmd, "max-shard-size", "none", "500MB", "2GB", "5GB")
 	shell.Complete(cmd, "dtype", "f32", "bf16", "f16", "float64")
-	shell.Complete(cmd, "layout", "split", "fused")
-	shell.Complete(cmd, "missing", "error", "merge", "copy", "skip")
+	shell.OneOf(cmd, "layout", "split", "fused")
+	shell.OneOf(cmd, "missing", "error", "merge", "copy", "skip")
 	cmd.AddCommand(mergeStatisticsCmd(a))
 	return cmd
 }

@@ -20,7 +20,8 @@ func mergeSearchCmd(a *shell.App) *cobra.Command {
 			"result. The folder gets best.yaml, the recipe with the best numbers, and a journal from which an interrupted search continues with --resume.",
 		Example: "compress merge search recipe.yaml --data held-out.txt --tasks lab_base.yaml=2 --out found",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
+		Check: func(*shell.Job, []string) error { return mergesearch.Check(o) },
+		Run:   func(j *shell.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Data, "data", nil, "text, JSONL or token ids; held out, several times for several, with =WEIGHT if one should count more or less than 1")

@@ -27,6 +27,6 @@ func mergeStatisticsCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics; less takes more passes over the text")
 	shell.Require(cmd, "kind", "data", "out")
 	shell.Inputs(cmd, "data")
-	shell.Complete(cmd, "kind", "fisher", "gram")
+	shell.OneOf(cmd, "kind", "fisher", "gram")
 	return cmd
 }

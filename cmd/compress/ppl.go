@@ -30,7 +30,7 @@ func pplCmd(a *shell.App) *cobra.Command {
 	mediated.Add(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
 	shell.Require(cmd, "data")
-	shell.Complete(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
+	shell.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
 	shell.Inputs(cmd, "data", "adapter")
 	return cmd
 }

@@ -34,6 +34,7 @@ func pruneCmd(a *shell.App) *cobra.Command {
 		Example: pruneExample,
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
+		Check:   func(*shell.Job, []string) error { return pruning.Check(o) },
 		Run: func(j *shell.Job, args []string) (any, error) {
 			if !cmd.Flags().Changed("sparsity") && o.Pattern != prune.Unstructured {
 				o.Sparsity = 0 // the pattern says it
@@ -63,7 +64,7 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	completeTuning(cmd)
 	shell.Complete(cmd, "method", tuning.Methods()...)
 	shell.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
-	shell.Complete(cmd, "save", "dense", "bitmask")
+	shell.OneOf(cmd, "save", "dense", "bitmask")
 	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides")
 	shell.MayBeEmpty(cmd, "group")
 	return cmd

@@ -23,6 +23,7 @@ func pruneCompareCmd(a *shell.App) *cobra.Command {
 			"    --calib testdata/nano/text/calib.txt --samples 32 --seqlen 256 --ppl testdata/nano/text/test.txt --out compared",
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
+		Check:   func(*shell.Job, []string) error { return pruning.CheckCompare(o) },
 		Run:     func(j *shell.Job, args []string) (any, error) { return pruning.Compare(j, args[0], o) },
 	})
 	f := cmd.Flags()

@@ -26,6 +26,7 @@ func searchCmd(a *shell.App) *cobra.Command {
 		Example: searchExample,
 		Args:    cobra.MinimumNArgs(1),
 		Resumes: true,
+		Check:   func(j *shell.Job, args []string) error { return searching.Check(j, args, o) },
 		Run:     func(j *shell.Job, args []string) (any, error) { return searching.Run(j, args, o) },
 	})
 	f := cmd.Flags()
@@ -62,7 +63,7 @@ func searchCmd(a *shell.App) *cobra.Command {
 	shell.Inputs(cmd, "calib", "heldout", "select", "test")
 	shell.CompleteList(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	shell.Complete(cmd, "grammar", searching.Paper, searching.Whole)
-	shell.Complete(cmd, "mode", "generational", "steady")
-	shell.Complete(cmd, "aim", "best", "pareto")
+	shell.OneOf(cmd, "mode", "generational", "steady")
+	shell.OneOf(cmd, "aim", "best", "pareto")
 	return cmd
 }

@@ -62,6 +62,9 @@ func (o *Options) validate() error {
 	return nil
 }
 
+// Check finds what is wrong with flags by themselves.
+func Check(o Options) error { return o.validate() }
+
 // run is one run of the verb.
 type run struct {
 	*shell.Job

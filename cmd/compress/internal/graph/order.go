@@ -5,14 +5,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/planning"
+	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge"
@@ -136,24 +141,52 @@ func (b *builder) rehearse(j *job) {
 	var said bytes.Buffer
 	args := j.arguments("DIR")
 	a := shell.New(args, io.Discard, &said)
+	a.Rehearse()
 	root := b.verbs(a)
 	c, _, err := root.Find(args)
 	if err != nil || c == root {
 		b.Add(j.Place, strict.ErrValue, "job %s: %v", j.name, err)
 		return
 	}
-	c.RunE, c.PreRunE, c.Run = func(*cobra.Command, []string) error { return nil }, nil, nil
-	if a.Execute(context.Background(), root) == 0 {
+	if err := a.Run(context.Background(), root); err == nil || errors.Is(err, fs.ErrNotExist) && j.waits() {
 		return
 	}
 	text := strings.TrimPrefix(strings.TrimSpace(said.String()), c.CommandPath()+": ")
-	b.Add(j.Place, strict.ErrValue, "job %s: %s", j.name, text)
+	b.Add(j.blame(text), strict.ErrValue, "job %s: %s", j.name, text)
 }
 
-// recipeFaults finds what is wrong with a recipe by itself, before models are looked at.
+// waits tells a job with inputs that other jobs make.
+func (j *job) waits() bool {
+	return slices.ContainsFunc(j.named, func(s string) bool { return strings.ContainsRune(s, folderMark) })
+}
+
+// blame is where the plan says what a message is about: the flag that it names, or whose value it quotes; else the job.
+func (j *job) blame(text string) strict.Place {
+	for _, f := range j.given {
+		if regexp.MustCompile(`(^|[^-\w])--` + regexp.QuoteMeta(f.Key) + `($|[^-\w])`).MatchString(text) {
+			return f.Value.Place
+		}
+	}
+	for _, f := range j.given {
+		for _, n := range append(f.Value.Items, f.Value) {
+			for part := range strings.SplitSeq(n.Text, ",") {
+				if part != "" && (strings.Contains(text, f.Key+" "+part) || len(part) > 1 && strings.Contains(text, strconv.Quote(part))) {
+					return n.Place
+				}
+			}
+		}
+	}
+	return j.Place
+}
+
+// recipeFaults finds what is wrong with a document by itself, before models are looked at.
 func recipeFaults(verb, name string, text []byte) []strict.Problem {
 	var err error
 	switch {
+	case verb == "eval batch":
+		err = scoring.CheckPlan(name, text)
+	case verb == "editeval":
+		err = planning.CheckPlan(name, text)
 	case verb != "merge" && verb != "conflict":
 		return nil
 	case bytes.Contains(text, []byte("\nexperts:")) || bytes.HasPrefix(text, []byte("experts:")):

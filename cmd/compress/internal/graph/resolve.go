@@ -26,6 +26,7 @@ type job struct {
 	verb   string
 	cmd    *cobra.Command // of the verb; nil where there is no such verb
 	values []binding      // of the matrix
+	given  []strict.Entry // flags, as the plan has them
 
 	call   []string     // arguments of the program: verb, arguments and flags of the plan
 	recipe *strict.Node // document that the verb reads; nil: none
@@ -373,6 +374,7 @@ func (b *builder) settle(j *job, t *template) {
 	}
 	j.named = append(j.named, args...)
 	var flags []string
+	j.given = t.flags
 	for _, e := range t.flags {
 		flags = append(flags, b.flag(s, j, c, e)...)
 	}
@@ -533,6 +535,10 @@ func (b *builder) tryFlag(f *pflag.Flag, e strict.Entry, text string) {
 			want = "a " + f.Value.Type()
 		}
 		b.Add(e.Value.Place, strict.ErrValue, "flag %s is %.60q: want %s", e.Key, text, want)
+		return
+	}
+	if err := shell.CheckWord(f, text); err != nil {
+		b.Add(e.Value.Place, strict.ErrValue, "%v", err)
 	}
 }
 

@@ -31,6 +31,9 @@ type Options struct {
 	crew.Where
 }
 
+// Check finds what is wrong with flags by themselves.
+func Check(o Options) error { return o.validate() }
+
 // validate looks at what the flags say by themselves.
 func (o *Options) validate() error {
 	if err := o.Where.Validate(); err != nil {

@@ -80,6 +80,12 @@ type Result struct {
 	There          int     `json:"tensors_on_device"` // that a graphics processor merged; the others were merged on the host
 }
 
+// Check finds what is wrong with flags by themselves.
+func Check(j *shell.Job, o Options) error {
+	_, err := o.library(j)
+	return err
+}
+
 // library makes the options of the library from the flags.
 func (o Options) library(j *shell.Job) (merge.Options, error) {
 	threads, err := j.Threads()

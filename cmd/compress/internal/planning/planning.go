@@ -76,6 +76,12 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 	return r.finish(p)
 }
 
+// CheckPlan finds what is wrong with a plan by itself.
+func CheckPlan(file string, text []byte) error {
+	_, err := parse(file, text, 0)
+	return err
+}
+
 // parse reads a plan; its seeds are that of the job unless it names some.
 func parse(path string, text []byte, seed uint64) (editeval.Plan, error) {
 	plan, err := editeval.Parse(path, text)

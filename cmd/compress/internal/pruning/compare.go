@@ -69,6 +69,12 @@ func (o *CompareOptions) plan() ([]plannedRun, error) {
 	return runs, nil
 }
 
+// CheckCompare finds what is wrong with flags by themselves.
+func CheckCompare(o CompareOptions) error {
+	_, err := o.plan()
+	return err
+}
+
 // comparison is what the runs of the verb share.
 type comparison struct {
 	*shell.Job

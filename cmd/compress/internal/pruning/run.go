@@ -41,6 +41,12 @@ func Model(j *shell.Job, path string, o Options) (*Report, error) {
 	return r, err
 }
 
+// Check finds what is wrong with flags by themselves.
+func Check(o Options) error {
+	_, err := o.options()
+	return err
+}
+
 // Into prunes one model into a folder.
 func Into(j *shell.Job, path string, o Options) (*Report, error) {
 	opts, err := o.options()

@@ -81,14 +81,25 @@ func readPlan(file string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	p, err := readPlanText(file, text)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.settle()
+}
+
+func readPlanText(file string, text []byte) (*Plan, error) {
 	p, err := parsePlan(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, planFault(err))
 	}
-	if err := p.check(file); err != nil {
-		return nil, err
-	}
-	return p, p.settle()
+	return p, p.check(file)
+}
+
+// CheckPlan finds what is wrong with a plan by itself.
+func CheckPlan(file string, text []byte) error {
+	_, err := readPlanText(file, text)
+	return err
 }
 
 // parsePlan reads the YAML. Its parser panics on some tags that do not fit; that is an error here.

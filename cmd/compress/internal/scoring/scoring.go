@@ -90,6 +90,12 @@ type Summary struct {
 	Damaged int `json:"damaged_answers,omitempty"` // lines of kept answers that were dropped, and asked again
 }
 
+// CheckFlags finds what is wrong with tasks and flags by themselves.
+func CheckFlags(o Options) error {
+	_, err := o.suite()
+	return err
+}
+
 // suite loads the tasks and completes the options.
 func (o *Options) suite() (*task.Suite, error) {
 	suite, err := task.Load(o.Tasks, o.Data...)

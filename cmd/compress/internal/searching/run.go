@@ -27,20 +27,29 @@ type Summary struct {
 	Continuation bool    `json:"continued_a_journal,omitempty"` // some of the candidates were taken from the journal
 }
 
+// Check finds what is wrong with flags by themselves.
+func Check(j *shell.Job, paths []string, o Options) error {
+	_, _, _, err := o.read(j, paths)
+	return err
+}
+
+// read turns flags into the library's options.
+func (o *Options) read(j *shell.Job, paths []string) (settings []fitness.Setting, g gp.Grammar, opts gp.Options, err error) {
+	if err = o.validate(len(paths)); err == nil {
+		settings, err = o.settings()
+	}
+	if err == nil {
+		g, err = o.grammar()
+	}
+	if err == nil {
+		opts, err = o.search(g, j.Seed)
+	}
+	return settings, g, opts, err
+}
+
 // Run searches.
 func Run(j *shell.Job, paths []string, o Options) (_ any, err error) {
-	if err := o.validate(len(paths)); err != nil {
-		return nil, err
-	}
-	settings, err := o.settings()
-	if err != nil {
-		return nil, err
-	}
-	grammar, err := o.grammar()
-	if err != nil {
-		return nil, err
-	}
-	opts, err := o.search(grammar, j.Seed)
+	settings, grammar, opts, err := o.read(j, paths)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type App struct {
 	working        bool // the command line was understood and the work has begun
 	resumes        bool // the verb can continue an interrupted output
 	results        []any
+	rehearses      bool // command lines are checked, no work is done
 }
 
 // New makes the run of a command line, without the program's name.
@@ -45,12 +46,20 @@ func New(args []string, stdout, stderr io.Writer) *App {
 	return &App{args: args, stdout: stdout, stderr: stderr}
 }
 
+// Rehearse makes Execute check a command line without doing the work: see [Verb].
+func (a *App) Rehearse() { a.rehearses = true }
+
 // Results are what the verbs of the run returned: one, or none after a failure.
 func (a *App) Results() []any { return a.results }
 
 // Execute runs the command line on a command with its verbs, says in one line what is wrong, and returns the exit code:
 // 0 done, 1 the work failed, 2 wrong use, 130 ctx was cancelled.
 func (a *App) Execute(ctx context.Context, root *cobra.Command) int {
+	return a.exitCode(a.Run(ctx, root))
+}
+
+// Run is [App.Execute] with the error in place of an exit code.
+func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 	root.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return unknownVerb(c, args[0])
@@ -72,7 +81,7 @@ func (a *App) Execute(ctx context.Context, root *cobra.Command) int {
 	if err != nil {
 		a.printError(colorprofile.NewWriter(a.stderr, os.Environ()), root, err)
 	}
-	return a.exitCode(err)
+	return err
 }
 
 // Verb describes a command with the common flags.
@@ -83,6 +92,9 @@ type Verb struct {
 	Example string // lines that can be copied
 	Args    cobra.PositionalArgs
 	Resumes bool // an interrupted run is continued by --resume, which the message about an interrupt then says
+	// Check finds what is wrong with flags and arguments by themselves: no model, no data and no output is looked at, which need not be
+	// there yet. Run checks the same. nil: what cobra checks, and OneOf, is all.
+	Check func(j *Job, args []string) error
 	// Run does the work. It returns what goes into --json and --report: a struct or map with JSON tags.
 	Run func(j *Job, args []string) (any, error)
 }
@@ -93,6 +105,9 @@ func (a *App) Verb(v Verb) *cobra.Command {
 	cmd := &cobra.Command{Use: v.Use, Short: v.Short, Long: v.Long, Example: v.Example, Args: checkArgs(v.Args)}
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		a.working, a.resumes = true, v.Resumes
+		if a.rehearses {
+			return j.rehearse(c, args, v.Check)
+		}
 		return j.run(c, args, v.Run)
 	}
 	f := cmd.Flags()
@@ -128,8 +143,9 @@ func Alias(cmd *cobra.Command, old, name string) {
 
 // What flags are marked with.
 const (
-	inputMark = "compress-input"
-	emptyMark = "compress-empty"
+	inputMark  = "compress-input"
+	emptyMark  = "compress-empty"
+	closedMark = "compress-closed"
 )
 
 // Inputs marks flags that name files or folders to read, so that no output of the run replaces one of them. Arguments of the

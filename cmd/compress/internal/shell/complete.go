@@ -1,15 +1,59 @@
 package shell
 
 import (
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/internal/strict"
 )
 
 // Complete offers fixed words as a flag's values in the shell.
 func Complete(cmd *cobra.Command, flag string, words ...string) {
 	complete(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// OneOf says all values that a flag can have, and offers them in the shell. Others are refused before the work, and by run before any job.
+func OneOf(cmd *cobra.Command, flag string, words ...string) {
+	Complete(cmd, flag, words...)
+	closed(cmd, flag, words)
+}
+
+// OneDType is OneOf for a flag that [DType] reads, with further words.
+func OneDType(cmd *cobra.Command, flag string, more ...string) {
+	words := more
+	for _, t := range dtypes {
+		words = append(words, t.short)
+	}
+	Complete(cmd, flag, words...)
+	for _, t := range dtypes {
+		words = append(words, t.long)
+	}
+	closed(cmd, flag, words)
+}
+
+func closed(cmd *cobra.Command, flag string, words []string) {
+	if err := cmd.Flags().SetAnnotation(flag, closedMark, words); err != nil {
+		panic("compress: values of a flag that is not there")
+	}
+}
+
+// CheckWord tells what is wrong with a value of a flag that can have certain values only.
+func CheckWord(f *pflag.Flag, text string) error {
+	words := f.Annotations[closedMark]
+	if words == nil || text == f.DefValue || text == "" && TakesEmpty(f) || slices.Contains(words, text) {
+		return nil
+	}
+	return Usagef("--%s %.60q; known: %s%s", f.Name, text, strings.Join(words, ", "), strict.Suggest(text, words))
+}
+
+// checkWords checks the flags that are given.
+func checkWords(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) { err = errors.Join(err, CheckWord(f, f.Value.String())) })
+	return err
 }
 
 // CompleteList offers fixed words for each part of a flag's value between commas.

@@ -49,7 +49,7 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 	j.verb = c
 	j.Ctx, j.start = c.Context(), time.Now()
 	j.Inputs = inputs(c, args)
-	if err := errors.Join(checkEmpty(c, args), j.checkReport(c)); err != nil {
+	if err := errors.Join(checkEmpty(c, args), checkWords(c), j.checkReport(c)); err != nil {
 		return err
 	}
 	defer j.close()
@@ -63,6 +63,16 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 		return err
 	}
 	return j.Finish(result)
+}
+
+// rehearse does what can be done of a run before there are inputs.
+func (j *Job) rehearse(c *cobra.Command, args []string, check func(j *Job, args []string) error) error {
+	j.verb, j.Ctx, j.start = c, c.Context(), time.Now()
+	_, err := j.Threads()
+	if err = errors.Join(checkEmpty(c, args), checkWords(c), err); err != nil || check == nil {
+		return err
+	}
+	return check(j, args)
 }
 
 // Threads is what --threads says, for work that needs no device; 0 is one for each processor.

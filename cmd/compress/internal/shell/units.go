@@ -74,12 +74,15 @@ func ShardSize(s string) (int64, error) {
 	return n, err
 }
 
+// dtypes are the element types that outputs can have.
+var dtypes = []struct {
+	short, long string
+	dtype       safetensors.DType
+}{{"f32", "float32", safetensors.F32}, {"bf16", "bfloat16", safetensors.BF16}, {"f16", "float16", safetensors.F16}}
+
 // DType reads a flag that names the element type of an output, by its short name or the long one that files use.
 func DType(flag, s string) (safetensors.DType, error) {
-	for _, t := range []struct {
-		short, long string
-		dtype       safetensors.DType
-	}{{"f32", "float32", safetensors.F32}, {"bf16", "bfloat16", safetensors.BF16}, {"f16", "float16", safetensors.F16}} {
+	for _, t := range dtypes {
 		if s == t.short || s == t.long {
 			return t.dtype, nil
 		}

@@ -100,7 +100,7 @@ func kept(text string) (int64, error) {
 func (r *run) check(model string) error {
 	o := r.o
 	if o.Data == "" || o.Out == "" {
-		return shell.Usagef("--data and --out are needed, on the command line or in --config")
+		return errNeeds
 	}
 	if err := errors.Join(shell.ModelFolder(model), edited.Behind(model)); err != nil {
 		return err
@@ -113,10 +113,22 @@ func (r *run) check(model string) error {
 			return err
 		}
 	}
+	if err := o.settle(); err != nil {
+		return err
+	}
+	o.Seed = r.Seed
+	o.StateDir = state(o.Out)
+	if o.Kind == "full" {
+		return checkpoint.Vacant(o.Out, r.replaceable(model))
+	}
+	return lora.Vacant(o.Out, o.Overwrite || o.Resume)
+}
+
+// settle reads the flags that are texts.
+func (o *Options) settle() (err error) {
 	if o.Bits != 0 && (o.Kind == "full" || o.Bits != 4 && o.Bits != 8) {
 		return shell.Usagef("--base-bits %d: 8 or 4, for a frozen base; 0 keeps it as stored", o.Bits)
 	}
-	var err error
 	if o.Memory, err = kept(o.Kept); err != nil {
 		return err
 	}
@@ -126,16 +138,26 @@ func (r *run) check(model string) error {
 	if o.Options.AlphaPattern, err = patterns("alpha-pattern", o.AlphaPattern); err != nil {
 		return err
 	}
-	o.Seed = r.Seed
-	o.StateDir = state(o.Out)
 	if o.Resume && o.Overwrite {
 		return shell.Usagef("--resume continues an unfinished run, --overwrite begins a new one")
 	}
-	if o.Kind == "full" {
-		return checkpoint.Vacant(o.Out, r.replaceable(model))
-	}
-	return lora.Vacant(o.Out, o.Overwrite || o.Resume)
+	return nil
 }
+
+// Check finds what is wrong with flags by themselves; what a file of settings says is not read.
+func Check(o Options, config string) error {
+	if (o.Data == "" || o.Out == "") && config == "" {
+		return errNeeds
+	}
+	if err := o.settle(); err != nil {
+		return err
+	}
+	o.Options.KeepBest = false // which depends on data and folders
+	return shell.Usage(o.Options.Validate())
+}
+
+// errNeeds: there is nothing to train on, or no place to write to.
+var errNeeds = shell.Usagef("--data and --out are needed, on the command line or in --config")
 
 // patterns reads REGEX=VALUE.
 func patterns(flag string, list []string) (out []lora.Pattern, err error) {
