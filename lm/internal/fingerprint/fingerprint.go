@@ -17,8 +17,11 @@ import (
 
 // Tensors is what [Of] reads.
 type Tensors interface {
+	// Names lists the tensors.
 	Names() []string
+	// Info says what a tensor is.
 	Info(name string) (safetensors.Info, bool)
+	// ReadAt copies a part of a tensor, as [safetensors.Dir.ReadAt] does.
 	ReadAt(name string, p []byte, off int64) (int, error)
 }
 
