@@ -37,7 +37,7 @@ type mergeArgs struct {
 	share, keyA, keyB                    [MaxModels]uint32
 	lambda                               float32
 	count, consensus, normalise, outType int32
-	_                                    int32
+	whole                                int32
 }
 
 // cutArgs mirrors CutArgs of merge.cu.
@@ -45,7 +45,7 @@ type cutArgs struct {
 	base, m        mat
 	cut, histogram uintptr
 	keep           int
-	pass, _        int32
+	pass, whole    int32
 }
 
 // cutSize is the memory of one CutState, cutChunks how many pieces the elements equal to a cut are counted in, of cutLeast or more.
@@ -112,10 +112,12 @@ func (d *Device) cuts(base kernels.Mat, list []Source, t string) uintptr {
 		if s.Keep == 0 || s.Keep == n {
 			continue
 		}
-		args := cutArgs{base: d.of(base).mat(), m: d.of(s.M).mat(), cut: cuts + uintptr(i*cutSize), histogram: counts, keep: s.Keep}
+		b, m := d.of(base), d.of(s.M)
+		flat(&b, &m)
+		args := cutArgs{base: b.mat(), m: m.mat(), cut: cuts + uintptr(i*cutSize), histogram: counts, keep: s.Keep, whole: flag(b.aligned() && m.aligned())}
 		d.do(cuMemsetD8Async, counts, 0, 3*2048*4, d.compute)
 		for args.pass = 0; args.pass < 3; args.pass++ {
-			launch(d, "merge.cut_hist_"+t, plane(min(base.Rows, 2048), base.Cols, 2048), &args)
+			launch(d, "merge.cut_hist_"+t, plane(min(b.rows, 2048), b.cols, 8192), &args)
 			launch(d, "merge.cut_pick", grid{x: 1, y: 1, threads: 256}, &args)
 		}
 		launch(d, "merge.cut_ties_"+t, grid{x: min(cutChunks, (n+cutLeast-1)/cutLeast), y: 1, threads: 256}, &args)
@@ -138,12 +140,34 @@ func (d *Device) Merge(out, base kernels.Mat, list []Source, a Arithmetic) error
 		return nil
 	}
 	d.merging("Merge", out, base, list, func(args *mergeArgs, t string) {
-		args.d, args.outType, args.lambda = d.of(out).mat(), int32(out.DType()), a.Lambda
+		args.outType, args.lambda = int32(out.DType()), a.Lambda
 		args.consensus, args.normalise = flag(a.Consensus), flag(a.Normalise)
-		launch(d, "merge.merge_"+t, plane(base.Rows, base.Cols, 1024), args)
+		views := []view{d.of(out), d.of(base)}
+		for _, s := range list {
+			views = append(views, d.of(s.M))
+		}
+		g := args.lay(views)
+		launch(d, "merge.merge_"+t, g, args)
 	})
 	changed(out)
 	return nil
+}
+
+// lay places the result, the base and the models, as one row where none has gaps, and gives the grid of a kernel that takes chunks of 16 bytes.
+func (args *mergeArgs) lay(views []view) grid {
+	list, whole := make([]*view, len(views)), true
+	for i := range views {
+		list[i] = &views[i]
+	}
+	flat(list...)
+	for i, v := range views {
+		whole = whole && v.aligned()
+		if i >= 2 {
+			args.m[i-2] = v.mat()
+		}
+	}
+	args.d, args.base, args.whole = views[0].mat(), views[1].mat(), flag(whole)
+	return plane(views[0].rows, views[0].cols, 256*16/views[1].t.Size())
 }
 
 // Conflicts counts the signs of models' kept differences to the base. It waits for the result.

@@ -11,6 +11,7 @@ typedef long long i64;
 #ifdef __CUDACC_RTC__
 
 #define DEV static __device__ __forceinline__
+#define MEMBER __device__ __forceinline__
 #define SHARED(type, name, n) __shared__ __align__(16) type name[n]
 #define UNROLL _Pragma("unroll")
 #define UNROLL4 _Pragma("unroll 4")
@@ -92,6 +93,11 @@ struct Mat {
   int rows, cols;
 };
 
+// Chunk is 16 bytes of elements, read and written at once where they lie at a multiple of 16.
+struct alignas(16) Chunk {
+  u32 w[4];
+};
+
 struct alignas(16) F4 {
   float v[4];
 };
@@ -135,6 +141,30 @@ template <int D> DEV float at(const typename Type<D>::T* p, i64 j) { return Type
 // load reads an element of a weight whose type is known at run time only.
 DEV float load(const char* p, int d, i64 j) {
   return d == F32 ? ((const float*)p)[j] : d == BF16 ? at<BF16>((const u16*)p, j) : at<F16>((const u16*)p, j);
+}
+
+// chunked is how many elements of type D a chunk has.
+template <int D> struct Chunked {
+  static const int size = D == F32 ? 4 : 8;
+};
+
+// part is element e of a chunk.
+template <int D> DEV float part(const Chunk& c, int e) {
+  if constexpr (D == F32) return floatOf(c.w[e]);
+  else return Type<D>::get((u16)(c.w[e / 2] >> e % 2 * 16));
+}
+
+// chunkAt reads the elements from p on, of which some may be absent: those from number n on, and before number from. whole: none is, and
+// p is a multiple of 16.
+template <int D> DEV Chunk chunkAt(const typename Type<D>::T* p, bool whole, int from, int n) {
+  if (whole) return *(const Chunk*)p;
+  Chunk c = {};
+  UNROLL for (int e = 0; e < Chunked<D>::size; e++)
+    if (e >= from && e < n) {
+      if constexpr (D == F32) c.w[e] = bitsOf(p[e]);
+      else c.w[e / 2] |= (u32)p[e] << e % 2 * 16;
+    }
+  return c;
 }
 
 struct Sum {

@@ -129,12 +129,30 @@ template <class V> DEV void vectorAll(const FormulaArgs& a) {
   }
 }
 
+// Scores is a row for dropLowest; a thread's columns lie nthreads() apart.
+template <class V> struct Scores {
+  static const int width = V::width;
+  const FormulaArgs& a;
+  int i;
+  MEMBER int column(int q, int e) const { return tid() + (q * width + e) * nthreads(); }
+  MEMBER bool has(int q, int e) const { return column(q, e) < a.mask.cols; }
+  MEMBER bool any(int q) const { return has(q, 0); }
+  MEMBER int rounds() const { return 0; }
+  MEMBER void keys(int q, u32 (&k)[width]) const {
+    float v[width];
+    int j = column(q, 0);
+    V::values(a, i, j, 0, nthreads(), (a.mask.cols - j + nthreads() - 1) / nthreads(), v);
+    UNROLL for (int e = 0; e < width; e++) k[e] = key(v[e]);
+  }
+  MEMBER u32 one(int) const { return 0; }
+  MEMBER void keep(u8* mask, int q, const u32 (&k)[width], u32 threshold) const {
+    UNROLL for (int e = 0; e < width; e++)
+      if (has(q, e)) mask[column(q, e)] = k[e] > threshold;
+  }
+};
+
 // selectAll computes the scores of a row and drops the lowest, without writing a score: up to 24 keys a thread.
 template <class V> DEV void selectAll(const FormulaArgs& a) {
-  for (int i = bx(); i < a.mask.rows; i += gx())
-    dropLowest<24, V::width>(row<U8>(a.mask, i), a.mask.cols, a.drop, [&](int j, u32* keys) {
-      float v[V::width];
-      V::values(a, i, j, 0, nthreads(), (a.mask.cols - j + nthreads() - 1) / nthreads(), v);
-      UNROLL for (int e = 0; e < V::width; e++) keys[e] = key(v[e]);
-    });
+  SHARED(u32, histogram, 2048);
+  for (int i = bx(); i < a.mask.rows; i += gx()) dropLowest<24, true>(histogram, row<U8>(a.mask, i), a.mask.cols, a.drop, Scores<V>{a, i});
 }

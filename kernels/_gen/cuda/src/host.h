@@ -4,6 +4,7 @@
 #include <cstring>
 
 #define DEV static inline
+#define MEMBER inline
 #define SHARED(type, name, n) alignas(16) static type name[n]
 #define UNROLL
 #define UNROLL4

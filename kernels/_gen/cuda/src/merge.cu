@@ -23,6 +23,7 @@ struct MergeArgs {
   u32 share[models], keyA[models], keyB[models];  // of random dropping: kept is what draws below share; 0 drops nothing
   float lambda;
   int count, consensus, normalise, outType;
+  int whole;  // every row of d, base and m starts at 16 bytes
 };
 
 // draw is number i of a sequence of random numbers: a hash with two multiplications, keyed before and between them.
@@ -36,45 +37,75 @@ DEV u32 draw(u32 a, u32 b, u32 i) {
   return x ^ x >> 16;
 }
 
-// difference is the kept part of model t's difference to the base at element j of row i.
-template <int D> DEV float difference(const MergeArgs& a, int t, int i, i64 j, float base) {
-  float v = at<D>(row<D>(a.m[t], i), j) - base;
-  if (a.share[t] > 0 && draw(a.keyA[t], a.keyB[t], (u32)((i64)i * a.base.cols + j)) >= a.share[t]) return 0;
-  if (a.cuts) {
-    u32 size = bitsOf(v) & 0x7fffffff;
-    const CutState& c = a.cuts[t];
-    if (size < (u32)c.value || (size == (u32)c.value && (i64)i * a.base.cols + j >= c.end)) return 0;
+// Kept tells which differences of model t to the base stay.
+struct Kept {
+  u32 share, keyA, keyB, least;
+  i64 end;
+  bool cut;
+  MEMBER Kept(const MergeArgs& a, int t) : share(a.share[t]), keyA(a.keyA[t]), keyB(a.keyB[t]), least(0), end(0), cut(a.cuts != nullptr) {
+    if (cut) least = (u32)a.cuts[t].value, end = a.cuts[t].end;
   }
-  return v;
+  // of is v, the difference at an element with this number, or 0.
+  MEMBER float of(float v, i64 number) const {
+    if (share > 0 && draw(keyA, keyB, (u32)number) >= share) return 0;
+    u32 size = bitsOf(v) & 0x7fffffff;
+    return cut && (size < least || (size == least && number >= end)) ? 0 : v;
+  }
+};
+
+// store writes the first n of a chunk's results from column j on.
+template <int W> DEV void store(const MergeArgs& a, int i, i64 j, int n, bool whole, const float (&v)[W]) {
+  if (a.outType == F32) {
+    float* d = row<F32>(a.d, i) + j;
+    UNROLL for (int e = 0; e < W; e += 4)
+      if (whole) *(F4*)(d + e) = F4{v[e], v[e + 1], v[e + 2], v[e + 3]};
+      else UNROLL for (int k = e; k < e + 4; k++)
+        if (k < n) d[k] = v[k];
+    return;
+  }
+  struct alignas(2 * W) Words {
+    u32 w[W / 2];
+  } words = {};
+  UNROLL for (int e = 0; e < W; e++) words.w[e / 2] |= (u32)(a.outType == BF16 ? Type<BF16>::put(v[e]) : Type<F16>::put(v[e])) << e % 2 * 16;
+  u16* d = row<BF16>(a.d, i) + j;
+  if (whole) *(Words*)d = words;
+  else UNROLL for (int e = 0; e < W; e++)
+    if (e < n) d[e] = (u16)(words.w[e / 2] >> e % 2 * 16);
 }
 
-DEV void store(const MergeArgs& a, int i, i64 j, float v) {
-  if (a.outType == F32) row<F32>(a.d, i)[j] = v;
-  else if (a.outType == BF16) row<BF16>(a.d, i)[j] = Type<BF16>::put(v);
-  else row<F16>(a.d, i)[j] = Type<F16>::put(v);
-}
-
+// mergeAll does a chunk of columns at a time. For an election the models are read a second time, from the cache.
 template <int D> DEV void mergeAll(const MergeArgs& a) {
+  const int W = Chunked<D>::size, batch = 4;
   for (int i = by(); i < a.base.rows; i += gy())
-    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.base.cols; j += (i64)gx() * nthreads()) {
-      float base = at<D>(row<D>(a.base, i), j), v[models], sum = 0, weights = 0;
-      UNROLL for (int t = 0; t < models; t++)
-        if (t < a.count) {
-          v[t] = mulRound(a.weight[t], difference<D>(a, t, i, j, base));
-          sum = addRound(sum, v[t]);
-          weights += a.weight[t];
-        }
-      if (a.consensus) {
-        float elected = sum;
-        sum = weights = 0;
-        UNROLL for (int t = 0; t < models; t++)
-          if (t < a.count && (elected >= 0 ? v[t] > 0 : v[t] < 0)) {
-            sum = addRound(sum, v[t]);
-            weights += a.weight[t];
+    for (i64 j = ((i64)bx() * nthreads() + tid()) * W; j < a.base.cols; j += (i64)gx() * nthreads() * W) {
+      int n = a.base.cols - j < W ? (int)(a.base.cols - j) : W;
+      bool whole = a.whole && n == W;
+      Chunk base = chunkAt<D>(row<D>(a.base, i) + j, whole, 0, n);
+      float sum[W] = {}, weights[W] = {}, elected[W] = {};
+      ROLLED for (int round = 0; round <= (a.consensus != 0); round++) {
+        UNROLL for (int e = 0; e < W; e++) elected[e] = sum[e], sum[e] = weights[e] = 0;
+        ROLLED for (int first = 0; first < a.count; first += batch) {
+          Chunk c[batch];  // all are on their way before the first is used
+          UNROLL for (int k = 0; k < batch; k++)
+            if (first + k < a.count) c[k] = chunkAt<D>(row<D>(a.m[first + k], i) + j, whole, 0, n);
+          UNROLL for (int k = 0; k < batch; k++) {
+            if (first + k >= a.count) break;
+            Kept kept(a, first + k);
+            float weight = a.weight[first + k];
+            UNROLL for (int e = 0; e < W; e++) {
+              float v = mulRound(weight, kept.of(part<D>(c[k], e) - part<D>(base, e), (i64)i * a.base.cols + j + e));
+              if (round > 0 && !(elected[e] >= 0 ? v > 0 : v < 0)) continue;
+              sum[e] = addRound(sum[e], v);
+              weights[e] += weight;
+            }
           }
+        }
       }
-      if (a.normalise) sum = sum / (weights == 0 ? 1 : weights);
-      store(a, i, j, addRound(base, mulRound(a.lambda, sum)));
+      UNROLL for (int e = 0; e < W; e++) {
+        if (a.normalise) sum[e] = sum[e] / (weights[e] == 0 ? 1 : weights[e]);
+        sum[e] = addRound(part<D>(base, e), mulRound(a.lambda, sum[e]));
+      }
+      store(a, i, j, n, whole, sum);
     }
 }
 
@@ -89,7 +120,7 @@ template <int D> DEV void conflicts(const MergeArgs& a) {
       double sum = 0;
       int p = 0, n = 0;
       for (int t = 0; t < a.count; t++) {
-        float v = difference<D>(a, t, i, j, base);
+        float v = Kept(a, t).of(at<D>(row<D>(a.m[t], i), j) - base, (i64)i * a.base.cols + j);
         p += v > 0, n += v < 0;
         sum += v, mass += fabs((double)v);
       }
@@ -109,7 +140,7 @@ struct CutArgs {
   CutState* cut;
   u32* histogram;
   i64 keep;
-  int pass;
+  int pass, whole;  // whole: rows start at 16 bytes
 };
 
 template <int D> DEV u32 magnitude(const CutArgs& a, int i, i64 j) {
@@ -118,13 +149,19 @@ template <int D> DEV u32 magnitude(const CutArgs& a, int i, i64 j) {
 
 template <int D> DEV void cutHistogram(const CutArgs& a) {
   SHARED(u32, histogram, 2048);
-  u32 prefix = (u32)a.cut->value, done = a.pass == 0 ? 0 : ~0u << shiftOf(a.pass - 1);
+  const int W = Chunked<D>::size;
+  u32 prefix = (u32)a.cut->value, done = a.pass == 0 ? 0 : ~0u << shiftOf(a.pass - 1), bins = binsOf(a.pass);
+  int shift = shiftOf(a.pass);
   for (int b = tid(); b < 2048; b += nthreads()) histogram[b] = 0;
   sync();
   for (int i = by(); i < a.m.rows; i += gy())
-    for (i64 j = (i64)bx() * nthreads() + tid(); j < a.m.cols; j += (i64)gx() * nthreads()) {
-      u32 v = magnitude<D>(a, i, j);
-      if ((v & done) == prefix) addAtomic(&histogram[v >> shiftOf(a.pass) & binsOf(a.pass)], 1);
+    for (i64 j = ((i64)bx() * nthreads() + tid()) * W; j < a.m.cols; j += (i64)gx() * nthreads() * W) {
+      int n = a.m.cols - j < W ? (int)(a.m.cols - j) : W;
+      Chunk m = chunkAt<D>(row<D>(a.m, i) + j, a.whole && n == W, 0, n), base = chunkAt<D>(row<D>(a.base, i) + j, a.whole && n == W, 0, n);
+      UNROLL for (int e = 0; e < W; e++) {
+        u32 v = bitsOf(part<D>(m, e) - part<D>(base, e)) & 0x7fffffff;
+        if (e < n && (v & done) == prefix) addAtomic(&histogram[v >> shift & bins], 1);
+      }
     }
   sync();
   for (int b = tid(); b < 2048; b += nthreads())

@@ -31,63 +31,73 @@ DEV void pick(const u32* histogram, u32 rank, u32& bin, u32& within) {
   sync();
 }
 
-// dropLowest writes a row's keep mask that drops the lowest keys; of equal keys the lower column goes first. ITEMS > 0: the keys stay in
-// registers, ITEMS for every thread, and keyOf gives the key of a column. WIDTH > 0: they are in local memory, so that the code of keyOf,
-// which is a formula's, is there once, and it gives WIDTH keys at a time, of columns that lie nthreads() apart.
-template <int ITEMS, int WIDTH, class F> DEV void dropLowest(u8* mask, int n, i64 drop, F keyOf) {
-  SHARED(u32, histogram, 2048);
-  const int held = ITEMS > 0 ? ITEMS : 1;
+// dropLowest writes a row's keep mask that drops the lowest keys; of equal keys the lower column goes first. R gives a thread's keys in rounds
+// of R::width: keys of a round, the columns they belong to, and whether those are below n; one is the key of a column. ITEMS > 0: no
+// row has more rounds than ITEMS / R::width, and keys are computed once and kept; with LOCAL in local memory, so that the code of R::keys, which is a
+// formula's, is there once.
+//
+// The first of up to three histograms (2048 counts) spans what lies between the least and the greatest key, so that neighbours seldom count in
+// the same bin.
+template <int ITEMS, bool LOCAL, class R> DEV void dropLowest(u32* histogram, u8* mask, int n, i64 drop, const R& r) {
+  const int W = R::width, held = ITEMS > 0 ? ITEMS / W : 1;
   if (drop <= 0 || drop >= n) {
     for (int j = tid(); j < n; j += nthreads()) mask[j] = drop <= 0;
     return;
   }
-  u32 keys[held], prefix = 0, done = 0, rank = (u32)drop - 1, bin = 0;
-  if (ITEMS > 0) {
-    if constexpr (WIDTH > 0) {
-      ROLLED for (int k = 0; k < held; k += WIDTH) {
-        u32 some[WIDTH] = {};
-        if (tid() + k * nthreads() < n) keyOf(tid() + k * nthreads(), some);
-        UNROLL for (int e = 0; e < WIDTH; e++) keys[k + e] = some[e];
-      }
-    } else {
-      UNROLL_BY(held) for (int k = 0; k < held; k++) {
-        int j = tid() + k * nthreads();
-        keys[k] = j < n ? keyOf(j) : 0;
-      }
+  u32 kept[held * W], low = 0, high = 0;  // low: the greatest complement of a key
+  int rounds = ITEMS > 0 ? held : r.rounds();
+  UNROLL_BY(LOCAL ? 1 : held) for (int q = 0; q < rounds; q++) {
+    u32 k[W] = {};
+    if (r.any(q)) r.keys(q, k);
+    UNROLL for (int e = 0; e < W; e++) {
+      if (ITEMS > 0) kept[q * W + e] = k[e];
+      if (r.has(q, e)) low = ~k[e] > low ? ~k[e] : low, high = k[e] > high ? k[e] : high;
     }
   }
-  for (int pass = 0; pass < 3; pass++) {
-    int shift = shiftOf(pass);
+  low = ~blockReduce<Max>(low, 0u), high = blockReduce<Max>(high, 0u) - low;
+  // From here on keys count from the least. What is outside the row counts as the greatest: it is never below the threshold, and where that is the
+  // greatest the columns decide.
+  UNROLL_BY(LOCAL ? 1 : held) for (int q = 0; q < (ITEMS > 0 ? rounds : 0); q++)
+    UNROLL for (int e = 0; e < W; e++) kept[q * W + e] = r.has(q, e) ? kept[q * W + e] - low : high;
+  u32 prefix = 0, span = high, rank = (u32)drop - 1, bin = 0;
+  int shift = 32;
+  while (shift > 0 && high >> (shift - 1) == 0) shift--;  // bits that are not decided
+  do {
+    u32 bins = shift >= 11 ? 2047 : (1u << shift) - 1;
+    shift = shift > 11 ? shift - 11 : 0;
     for (int b = tid(); b < 2048; b += nthreads()) histogram[b] = 0;
     sync();
-    if (ITEMS > 0) {
-      UNROLL_BY(WIDTH > 0 ? 4 : held) for (int k = 0; k < held; k++)
-        if (tid() + k * nthreads() < n && (keys[k] & done) == prefix) addAtomic(&histogram[keys[k] >> shift & binsOf(pass)], 1);
-    } else if constexpr (WIDTH == 0) {
-      for (int j = tid(); j < n; j += nthreads()) {
-        u32 v = keyOf(j);
-        if ((v & done) == prefix) addAtomic(&histogram[v >> shift & binsOf(pass)], 1);
+    UNROLL_BY(LOCAL ? 4 : held) for (int q = 0; q < rounds; q++) {
+      u32 k[W] = {};
+      if (ITEMS == 0 && r.any(q)) r.keys(q, k);
+      UNROLL for (int e = 0; e < W; e++) {
+        u32 v = ITEMS > 0 ? kept[q * W + e] : k[e] - low;
+        if ((ITEMS > 0 || r.has(q, e)) && v - prefix <= span) addAtomic(&histogram[v >> shift & bins], 1);
       }
     }
     sync();
     pick(histogram, rank, bin, rank);
-    prefix |= bin << shift, done |= binsOf(pass) << shift;
-  }
+    prefix |= bin << shift, span = (1u << shift) - 1;
+  } while (shift > 0);
   // Of the elements equal to the threshold, the first rank+1 go.
   u32 need = rank + 1;
-  bool all = need == histogram[bin];
-  if (all && ITEMS > 0) {
-    UNROLL_BY(WIDTH > 0 ? 4 : held) for (int k = 0; k < held; k++)
-      if (tid() + k * nthreads() < n) mask[tid() + k * nthreads()] = keys[k] > prefix;
+  if (need == histogram[bin]) {
+    UNROLL_BY(LOCAL ? 4 : held) for (int q = 0; q < rounds; q++) {
+      if (!r.any(q)) break;
+      u32 k[W] = {};
+      if (ITEMS == 0) r.keys(q, k);
+      UNROLL for (int e = 0; e < W; e++) k[e] = ITEMS > 0 ? kept[q * W + e] : k[e] - low;
+      r.keep(mask, q, k, prefix);
+    }
   } else {
     u32 passed = 0, total = 0;
     for (int base = 0, k = 0; base < n; base += nthreads(), k++) {
       int j = base + tid();
       u32 v;
-      if constexpr (WIDTH > 0) v = keys[k];
-      else v = j < n ? keyOf(j) : 0;
-      u32 equal = j < n && v == prefix, before = 0;
-      if (!all) before = passed + blockBefore(equal, total), passed += total;
+      if constexpr (LOCAL) v = kept[k];
+      else v = j < n ? r.one(j) - low : 0;
+      u32 equal = j < n && v == prefix, before = passed + blockBefore(equal, total);
+      passed += total;
       if (j < n) mask[j] = v > prefix || (equal && before >= need);
     }
   }
