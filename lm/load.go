@@ -201,8 +201,7 @@ func (m *Model) loadStops() error {
 	text, err := readSmall(m.dir, "generation_config.json")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return err
 	}
 	ids, err := arch.Stops(filepath.Join(m.dir, "generation_config.json"), text)

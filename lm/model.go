@@ -98,6 +98,9 @@ func (m *Model) Source() *safetensors.Dir { return m.source }
 // it would be in one of its own. False if there is none of that name.
 func (m *Model) Info(name string) (safetensors.Info, bool) { return m.dense.Info(name) }
 
+// File is the path of the file that holds a tensor, of the folder for an unknown one.
+func (m *Model) File(name string) string { return m.dense.File(name) }
+
 // Packed reports whether matrices of the checkpoint are packed as bitmasks.
 func (m *Model) Packed() bool { return m.dense.Any() }
 

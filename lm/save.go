@@ -52,7 +52,6 @@ type Saver struct {
 	opts   SaveOptions
 	folder *stage.Folder
 	infos  map[string]safetensors.Info // as written
-	names  []string
 	buf    []byte
 
 	written map[string]bool // parameters in this run
@@ -84,7 +83,6 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 func (s *Saver) plan() stage.Plan {
 	p := stage.Like(s.m.source, s.opts.DType, s.opts.MaxShardSize, func(t safetensors.DType) bool { return dtypes[t] != 0 })
 	for _, info := range p.Tensors {
-		s.names = append(s.names, info.Name)
 		s.infos[info.Name] = info
 	}
 	return p
@@ -186,7 +184,7 @@ func (s *Saver) Finish(ctx context.Context) error {
 	}
 	var batch []string
 	var size int64
-	for _, name := range s.names {
+	for _, name := range s.m.source.Names() {
 		if s.folder.Done(name) {
 			continue
 		}

@@ -3,7 +3,6 @@ package prune
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -389,7 +388,7 @@ func (w *walk) step(s Step) {
 
 // fail names the file and the tensor of a failure.
 func (w *walk) fail(name string, err error) error {
-	return fmt.Errorf("%s: tensor %q: %w", filepath.Join(w.m.Path(), w.m.Source().ShardOf(name)), name, err)
+	return fmt.Errorf("%s: tensor %q: %w", w.m.File(name), name, err)
 }
 
 func (w *walk) free() {
