@@ -136,7 +136,7 @@ func (s *Saver) load(p *param) (kernels.Mat, error) {
 }
 
 // Save writes the current values of tensors and notes in the journal that they are there; when it returns, they survive a crash. A
-// tensor that is done already is written again.
+// tensor that is done already is written again. Parameters that lie in one stored tensor are noted, and safe, once all of them are saved.
 func (s *Saver) Save(names ...string) error {
 	if s.folder.Closed() {
 		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
