@@ -19,9 +19,11 @@ func TestConformanceOnHost(t *testing.T) {
 	kerneltest.Run(t, open(t, ""))
 }
 
-// TestConformanceWithBLAS runs products through a stand-in of cuBLASLt.
-func TestConformanceWithBLAS(t *testing.T) {
-	lib, f := configure(t, "")
+// withBLAS opens a device of a stand-in that has cuBLASLt, and gives what its fakeProducts counts: products, objects that are left, choices of
+// algorithms, the most memory of one.
+func withBLAS(t *testing.T, faults string) (d *cuda.Device, count func() [4]int32, refuse func(), f fake) {
+	t.Helper()
+	lib, f := configure(t, faults)
 	d, err := cuda.Open(0, cuda.Options{Library: lib, BLAS: lib})
 	if err != nil {
 		t.Fatal(err)
@@ -29,25 +31,81 @@ func TestConformanceWithBLAS(t *testing.T) {
 	if !slices.Contains(d.Info().Features, "cublaslt") {
 		t.Error("the library is not used")
 	}
-	kerneltest.Run(t, d, "MatMulTN") // operands that do not start at 16 bytes are left to our own kernel
-	alignedProducts(t, d)
-	var products func(*int32)
 	h, err := purego.Dlopen(lib, purego.RTLD_NOW)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var products func(*int32)
 	purego.RegisterLibFunc(&products, h, "fakeProducts")
-	n := make([]int32, 2)
-	if products(&n[0]); n[0] == 0 {
-		t.Error("no product went to the library")
+	purego.RegisterLibFunc(&refuse, h, "fakeRefuses")
+	return d, func() [4]int32 {
+		n := new([4]int32)
+		products(&n[0])
+		return *n
+	}, refuse, f
+}
+
+// TestConformanceWithBLAS runs products through a stand-in of cuBLASLt.
+func TestConformanceWithBLAS(t *testing.T) {
+	d, count, _, f := withBLAS(t, "")
+	kerneltest.Run(t, d, "MatMulTN") // operands that do not start at 16 bytes are left to our own kernel
+	alignedProducts(t, d)
+	before := count()
+	if before[0] == 0 || before[3] != 4<<20 {
+		t.Errorf("%d products went to the library, with %d bytes", before[0], before[3])
+	}
+	alignedProducts(t, d)
+	if after := count(); after[0] == before[0] || after[2] != before[2] {
+		t.Errorf("the library was asked %d and then %d times for an algorithm, for %d and then %d products", before[2], after[2], before[0], after[0])
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if products(&n[0]); n[1] != 0 {
+	if n := count(); n[1] != 0 {
 		t.Errorf("%d descriptions of products were not destroyed", n[1])
 	}
 	leaks(t, f)
+}
+
+// TestBLASWithoutMemory: where its memory is refused, the library's algorithms need none; a device with little has none for it; and where the
+// library has no algorithm our own kernel computes. Products are right, and nothing is moved to the host for them.
+func TestBLASWithoutMemory(t *testing.T) {
+	for _, c := range []struct {
+		name, faults string
+		full, refuse bool
+		products     bool
+	}{
+		{"refused", "", true, false, true},
+		{"refused by the allocator without a pool", "nopool", true, false, true},
+		{"a small device", "memory=67108864", false, false, true},
+		{"no algorithm", "", false, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, count, refuse, f := withBLAS(t, c.faults)
+			if c.refuse {
+				refuse()
+			}
+			if c.full {
+				i := d.Info()
+				b, err := d.Alloc(kernels.U8, int(i.Free)-8<<20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Free()
+			}
+			alignedProducts(t, d)
+			if n := count(); (n[0] > 0) != c.products || n[3] != 0 {
+				t.Errorf("%d products with %d bytes", n[0], n[3])
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := count(); n[1] != 0 {
+				t.Errorf("%d descriptions of products were not destroyed", n[1])
+			}
+			leaks(t, f)
+		})
+	}
 }
 
 // alignedProducts compares products of whole buffers with sums in float64.

@@ -166,7 +166,7 @@ func (d *Device) stop() {
 		}
 	}
 	d.programs.drop(d)
-	d.lt.stop()
+	d.lt.stop(d)
 	for _, m := range d.modules {
 		d.drv.call(cuModuleUnload, m)
 	}

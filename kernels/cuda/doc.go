@@ -12,7 +12,7 @@
 //
 // # Memory
 //
-// Buffers that do not fit wait on the host. When memory is full, the contents of those that were not used for the longest time move there, and
+// cuBLASLt's algorithms have 32 MiB on devices of 1 GiB and more, taken at the first product if they are free. Buffers that do not fit wait on the host. When memory is full, the contents of those that were not used for the longest time move there, and
 // come back for the operation that uses them, on the stream of transfers, beside the operations before. What was not written since is
 // not copied again, and [Device.Keep] tells where a copy is already. So a model of any size runs, a block at a time, on a device
 // that holds the operands of one operation.

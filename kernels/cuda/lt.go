@@ -20,12 +20,18 @@ const (
 	ltMatmulDescSetAttribute
 	ltMatrixLayoutCreate
 	ltMatrixLayoutDestroy
+	ltPreferenceCreate
+	ltPreferenceDestroy
+	ltPreferenceSetAttribute
+	ltAlgoGetHeuristic
 )
 
 var ltSymbols = [...]string{
 	ltCreate: "cublasLtCreate", ltDestroy: "cublasLtDestroy", ltMatmul: "cublasLtMatmul", ltMatmulDescCreate: "cublasLtMatmulDescCreate",
 	ltMatmulDescDestroy: "cublasLtMatmulDescDestroy", ltMatmulDescSetAttribute: "cublasLtMatmulDescSetAttribute",
 	ltMatrixLayoutCreate: "cublasLtMatrixLayoutCreate", ltMatrixLayoutDestroy: "cublasLtMatrixLayoutDestroy",
+	ltPreferenceCreate: "cublasLtMatmulPreferenceCreate", ltPreferenceDestroy: "cublasLtMatmulPreferenceDestroy",
+	ltPreferenceSetAttribute: "cublasLtMatmulPreferenceSetAttribute", ltAlgoGetHeuristic: "cublasLtMatmulAlgoGetHeuristic",
 }
 
 // ltLibrary is a loaded cuBLASLt.
@@ -78,22 +84,48 @@ const (
 	computeF32   = 68 // CUBLAS_COMPUTE_32F: no rounding to TF32
 	transposeA   = 3  // CUBLASLT_MATMUL_DESC_TRANSA
 	isTransposed = 1  // CUBLAS_OP_T
+	mostMemory   = 1  // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+	alignmentOfA = 5  // CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; those of B, C and D follow
 )
+
+// Memory that the library's algorithms may use: so much, on devices with so much in all. It is asked for once; where it is refused, algorithms that
+// need none are taken.
+const (
+	ltWorkspace = 32 << 20
+	ltLeast     = 1 << 30
+)
+
+// ltChoice mirrors cublasLtMatmulHeuristicResult_t.
+type ltChoice struct {
+	algo      [8]uint64
+	workspace uintptr
+	state     int32
+	_         float32
+	_         [4]int32
+}
 
 // ltShape is a product's shape.
 type ltShape struct{ m, n, k, strideA, strideB, strideD int }
 
-// ltPlan is what cuBLASLt needs to know of a shape.
-type ltPlan struct{ desc, a, b, d uintptr }
+// ltPlan is what cuBLASLt needs to know of a shape, and the algorithm that it chose; none if it has none for the shape.
+type ltPlan struct {
+	desc, a, b, d uintptr
+	choice        ltChoice
+	none          bool
+}
 
 // lt is cuBLASLt on one device.
 type lt struct {
-	lib    *ltLibrary
-	handle uintptr
-	plans  map[ltShape]ltPlan
-	out    [2]uintptr
-	scalar [2]float32
-	number [1]int32
+	lib        *ltLibrary
+	handle     uintptr
+	preference uintptr // 0 before the first product
+	unfit      bool    // the library does not take what algorithms must keep to
+	workspace  uintptr // 0 if there is none
+	plans      map[ltShape]*ltPlan
+	out        [2]uintptr
+	scalar     [2]float32
+	number     [1]int32
+	size       [1]uint64
 }
 
 // maxPlans is how many shapes are remembered.
@@ -104,19 +136,51 @@ func (t *lt) start(name string) {
 	for _, n := range ltNames(name) {
 		l := loadLt(n)
 		if l != nil && l.call(ltCreate, uintptr(unsafe.Pointer(&t.out[0]))) == 0 { // release 13 does not start on a driver for 12
-			t.lib, t.handle, t.plans = l, t.out[0], map[ltShape]ltPlan{}
+			t.lib, t.handle, t.plans = l, t.out[0], map[ltShape]*ltPlan{}
 			return
 		}
 	}
 }
 
-func (t *lt) stop() {
+func (t *lt) stop(d *Device) {
 	if t.lib == nil {
 		return
 	}
 	t.forget()
+	if t.preference != 0 {
+		t.lib.call(ltPreferenceDestroy, t.preference)
+	}
+	if t.workspace != 0 {
+		d.memory.put(d, t.workspace, d.compute)
+	}
 	t.lib.call(ltDestroy, t.handle)
-	t.lib = nil
+	t.lib, t.preference, t.workspace = nil, 0, 0
+}
+
+// prepare takes the memory of algorithms and says what they must keep to, once; false if the library does not want to.
+func (t *lt) prepare(d *Device) bool {
+	if t.preference != 0 || t.unfit {
+		return !t.unfit
+	}
+	t.unfit = true
+	if t.lib.call(ltPreferenceCreate, uintptr(unsafe.Pointer(&t.out[0]))) != 0 {
+		return false
+	}
+	t.preference = t.out[0]
+	if d.memory.total >= ltLeast {
+		t.workspace = d.spareMemory(ltWorkspace, "cuBLASLt")
+	}
+	t.size[0] = 0
+	if t.workspace != 0 {
+		t.size[0] = ltWorkspace
+	}
+	ok := t.lib.call(ltPreferenceSetAttribute, t.preference, mostMemory, uintptr(unsafe.Pointer(&t.size[0])), 8) == 0
+	t.number[0] = 16
+	for m := range uintptr(4) {
+		ok = ok && t.lib.call(ltPreferenceSetAttribute, t.preference, alignmentOfA+m, uintptr(unsafe.Pointer(&t.number[0])), 4) == 0
+	}
+	t.unfit = !ok
+	return ok
 }
 
 // forget destroys all plans.
@@ -127,7 +191,7 @@ func (t *lt) forget() {
 	}
 }
 
-func (t *lt) destroy(p ltPlan) {
+func (t *lt) destroy(p *ltPlan) {
 	for _, l := range []uintptr{p.a, p.b, p.d} {
 		if l != 0 {
 			t.lib.call(ltMatrixLayoutDestroy, l)
@@ -138,35 +202,48 @@ func (t *lt) destroy(p ltPlan) {
 	}
 }
 
-// plan describes d[m,n] = a[m,k]·b[n,k]ᵀ, row by row, as the library sees it: dᵀ = (bᵀ)ᵀ·aᵀ, column by column.
-func (t *lt) plan(s ltShape) (ltPlan, bool) {
+// plan describes d[m,n] = a[m,k]·b[n,k]ᵀ, row by row, as the library sees it: dᵀ = (bᵀ)ᵀ·aᵀ, column by column. The library is asked for an
+// algorithm once for every shape.
+func (t *lt) plan(d *Device, s ltShape) *ltPlan {
 	if p, ok := t.plans[s]; ok {
-		return p, true
+		return p
 	}
 	if len(t.plans) >= maxPlans {
 		t.forget()
 	}
-	var p ltPlan
-	ok := t.lib.call(ltMatmulDescCreate, uintptr(unsafe.Pointer(&t.out[0])), computeF32, realF32) == 0
-	if ok {
-		p.desc = t.out[0]
-		t.number[0] = isTransposed
-		ok = t.lib.call(ltMatmulDescSetAttribute, p.desc, transposeA, uintptr(unsafe.Pointer(&t.number[0])), 4) == 0
+	p := &ltPlan{}
+	p.none = !t.prepare(d) || !t.describe(p, s) || !t.choose(p)
+	t.plans[s] = p
+	return p
+}
+
+// describe makes the library's descriptions of a shape.
+func (t *lt) describe(p *ltPlan, s ltShape) bool {
+	if t.lib.call(ltMatmulDescCreate, uintptr(unsafe.Pointer(&t.out[0])), computeF32, realF32) != 0 {
+		return false
+	}
+	p.desc = t.out[0]
+	t.number[0] = isTransposed
+	if t.lib.call(ltMatmulDescSetAttribute, p.desc, transposeA, uintptr(unsafe.Pointer(&t.number[0])), 4) != 0 {
+		return false
 	}
 	for _, l := range []struct {
 		to                     *uintptr
 		kind, rows, cols, lead int
 	}{{&p.b, realBF16, s.k, s.n, s.strideB}, {&p.a, realBF16, s.k, s.m, s.strideA}, {&p.d, realF32, s.n, s.m, s.strideD}} {
-		if ok = ok && t.lib.call(ltMatrixLayoutCreate, uintptr(unsafe.Pointer(&t.out[0])), uintptr(l.kind), uintptr(l.rows), uintptr(l.cols), uintptr(l.lead)) == 0; ok {
-			*l.to = t.out[0]
+		if t.lib.call(ltMatrixLayoutCreate, uintptr(unsafe.Pointer(&t.out[0])), uintptr(l.kind), uintptr(l.rows), uintptr(l.cols), uintptr(l.lead)) != 0 {
+			return false
 		}
+		*l.to = t.out[0]
 	}
-	if !ok {
-		t.destroy(p)
-		return ltPlan{}, false
-	}
-	t.plans[s] = p
-	return p, true
+	return true
+}
+
+// choose asks for the algorithm that the library thinks fastest with the memory there is.
+func (t *lt) choose(p *ltPlan) bool {
+	t.number[0] = 0
+	r := t.lib.call(ltAlgoGetHeuristic, t.handle, p.desc, p.b, p.a, p.d, p.d, t.preference, 1, uintptr(unsafe.Pointer(&p.choice)), uintptr(unsafe.Pointer(&t.number[0])))
+	return r == 0 && t.number[0] > 0 && p.choice.state == 0 && p.choice.workspace <= uintptr(t.size[0])
 }
 
 // smallest is the least number of multiplications for which the library is asked.
@@ -182,15 +259,16 @@ func (d *Device) vendor(g gemmArgs) bool {
 	if t.lib == nil || d.err != nil || d.lost != nil || g.bias != 0 || g.count == 0 || int(g.d.rows)*int(g.d.cols)*int(g.k) < smallest {
 		return false
 	}
-	p, ok := t.plan(ltShape{int(g.d.rows), int(g.d.cols), int(g.k), g.strideA, g.strideB, g.d.stride})
+	p := t.plan(d, ltShape{int(g.d.rows), int(g.d.cols), int(g.k), g.strideA, g.strideB, g.d.stride})
+	if p.none || d.err != nil {
+		return false
+	}
 	for i := range int(g.count) {
-		if !ok {
-			return false
-		}
 		which := int(g.pairs >> (4 * i))
 		a, b := g.a+uintptr(2*(which&3)*g.planeA), g.b+uintptr(2*(which>>2&3)*g.planeB)
 		t.scalar = [2]float32{1, float32(flag(i > 0 || g.add != 0))}
-		r := t.lib.call(ltMatmul, t.handle, p.desc, uintptr(unsafe.Pointer(&t.scalar[0])), b, p.b, a, p.a, uintptr(unsafe.Pointer(&t.scalar[1])), g.d.p, p.d, g.d.p, p.d, 0, 0, 0, d.compute)
+		r := t.lib.call(ltMatmul, t.handle, p.desc, uintptr(unsafe.Pointer(&t.scalar[0])), b, p.b, a, p.a, uintptr(unsafe.Pointer(&t.scalar[1])), g.d.p, p.d, g.d.p, p.d,
+			uintptr(unsafe.Pointer(&p.choice.algo[0])), t.workspace, p.choice.workspace, d.compute)
 		if r != 0 && i > 0 {
 			d.fail(fmt.Errorf("cuda:%d: %s: cublasLtMatmul: status %d", d.index, d.op, r))
 		}

@@ -153,6 +153,22 @@ func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error)
 	return addr, nil
 }
 
+// spareMemory is memory that can be done without: nothing moves to the host for it, and it is 0 where there is none.
+func (d *Device) spareMemory(size int64, label string) uintptr {
+	m := &d.memory
+	addr, r := m.get(d, size, d.compute)
+	switch {
+	case r == outOfMemory:
+		return 0
+	case r != 0:
+		d.fail(d.failure(cuMemAlloc, r))
+		return 0
+	}
+	m.blocks[addr] = block{size, label}
+	m.held[label] += size
+	return addr
+}
+
 // retry gives what is kept for later back, after everything that runs, and attempts to allocate.
 func (m *memory) retry(d *Device, size int64, stream uintptr) (uintptr, int) {
 	m.settle(d)

@@ -5,7 +5,53 @@
 extern "C" {
 void fakeQueue(void* stream, void (*work)(void*), void* data);
 
-static int products, described;
+static int products, described, choices, refused, most;
+
+// fakeRefuses makes the library have no algorithm for any shape.
+void fakeRefuses() { refused = 1; }
+
+// Preference is what algorithms must keep to, and Choice what the library answers.
+struct Preference {
+  uint64_t workspace;
+  uint32_t alignment[4];
+};
+struct Choice {
+  uint64_t algo[8];
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+int cublasLtMatmulPreferenceCreate(void** p) {
+  *p = new Preference{0, {256, 256, 256, 256}};
+  described++;
+  return 0;
+}
+int cublasLtMatmulPreferenceDestroy(void* p) {
+  delete (Preference*)p;
+  described--;
+  return 0;
+}
+int cublasLtMatmulPreferenceSetAttribute(void* p, int attribute, const void* v, size_t n) {
+  Preference* q = (Preference*)p;
+  if (attribute == 1 && n == 8) memcpy(&q->workspace, v, 8);
+  else if (attribute >= 5 && attribute <= 8 && n == 4) memcpy(&q->alignment[attribute - 5], v, 4);
+  else return 7;
+  return 0;
+}
+// The algorithm needs 4 MiB if it may have them, and says so in its own words, which a product checks.
+int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void* preference, int asked, Choice* c, int* found) {
+  const Preference* p = (const Preference*)preference;
+  if (asked != 1) return 7;
+  if (refused) return 15;
+  for (uint32_t a : p->alignment)
+    if (a > 16) return 7;
+  memset(c, 0, sizeof *c);
+  c->workspace = p->workspace >= 4 << 20 ? 4 << 20 : 0;
+  c->algo[0] = 0xa190, c->algo[7] = c->workspace;
+  *found = 1, choices++;
+  return 0;
+}
 
 struct Layout {
   int type;
@@ -18,6 +64,8 @@ struct Product {
   const float* c;
   float* d;
   Layout la, lb, ld;
+  char* workspace;
+  size_t size;
 };
 
 int cublasLtCreate(void** h) {
@@ -67,6 +115,7 @@ static float wide(uint16_t h) {
 
 static void multiply(void* data) {
   Product* p = (Product*)data;
+  if (p->size > 0) memset(p->workspace, 0xAB, p->size);
   for (uint64_t j = 0; j < p->ld.cols; j++)
     for (uint64_t i = 0; i < p->ld.rows; i++) {
       float s = 0;
@@ -78,13 +127,15 @@ static void multiply(void* data) {
 }
 
 // The first factor is transposed: d [n, m] = aᵀ·b with a [k, n] and b [k, m].
-int cublasLtMatmul(void*, void* desc, const float* alpha, const void* a, Layout* la, const void* b, Layout* lb, const float* beta, const void* c, Layout*, void* d, Layout* ld, const void*, void*, size_t, void* stream) {
+int cublasLtMatmul(void*, void* desc, const float* alpha, const void* a, Layout* la, const void* b, Layout* lb, const float* beta, const void* c, Layout*, void* d, Layout* ld, const uint64_t* algo, void* workspace, size_t size, void* stream) {
+  if (algo == nullptr || algo[0] != 0xa190 || algo[7] != size || (size > 0 && workspace == nullptr)) return 7;
+  if ((int)size > most) most = (int)size;
   if (*(int*)desc != 1 || la->type != 14 || lb->type != 14 || ld->type != 0 || la->rows != lb->rows || la->cols != ld->rows || lb->cols != ld->cols) return 7;
   products++;
-  fakeQueue(stream, multiply, new Product{*alpha, *beta, (const uint16_t*)a, (const uint16_t*)b, (const float*)c, (float*)d, *la, *lb, *ld});
+  fakeQueue(stream, multiply, new Product{*alpha, *beta, (const uint16_t*)a, (const uint16_t*)b, (const float*)c, (float*)d, *la, *lb, *ld, (char*)workspace, size});
   return 0;
 }
 
-// fakeProducts counts products, and objects that were not destroyed.
-void fakeProducts(int* n) { n[0] = products, n[1] = described; }
+// fakeProducts counts products, objects that were not destroyed, and choices of algorithms; and gives the most memory that one used.
+void fakeProducts(int* n) { n[0] = products, n[1] = described, n[2] = choices, n[3] = most; }
 }

@@ -125,6 +125,7 @@ int drain(Stream* s, bool nested = false) {
     Stream* s;
     ~Left() { s->draining = false; }
   } left{s};
+  if (sticky) s->items.clear();  // a device that is lost does nothing any more
   while (!s->items.empty()) {
     Event* e = s->items.front().waitFor;
     if (e != nullptr && e->done < s->items.front().number) {
@@ -143,7 +144,10 @@ int drain(Stream* s, bool nested = false) {
     s->items.pop_front();
     progress++;
     if (work)
-      if (int r = work()) return sticky = r;
+      if (int r = work()) {
+        s->items.clear();
+        return sticky = r;
+      }
   }
   return sticky;
 }
