@@ -195,7 +195,7 @@ func lastArgument(v verb) string {
 
 // bytes is how much a verb leaves on the disk, in pages.
 func (r *rig) bytes(v verb) (int64, error) {
-	if end, err := trace(r.line(verb{args: v.args, place: ""}, false), fault{}); v.place == "" && (err != nil || end.code != 0) {
+	if end, err := trace(r.line(verb{args: v.args, family: v.family}, false), fault{}); v.place == "" && (err != nil || end.code != 0) {
 		return 0, fmt.Errorf("%w: %s", err, end.stderr)
 	}
 	n := pages(filepath.Join(r.dir, "out"))

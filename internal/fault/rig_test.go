@@ -31,6 +31,7 @@ type verb struct {
 	again   string // what the same command needs to go on: --resume, or nothing
 	place   string // a folder of in that is copied to out before the run
 	growing string // regular expression: files that may be there, shorter, before the end
+	family  bool   // it works through processes of its own
 	short   bool   // part of the short campaign
 }
 
@@ -62,6 +63,7 @@ var verbs = []verb{
 	{name: "edit", args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out out/e", again: "--resume"},
 	{name: "edit undo", args: "edit undo out/edited --to 1", place: "edited"},
 	{name: "editeval", args: "editeval in/study.yaml --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`},
+	{name: "run", args: "run in/jobs.yaml --out out/r", again: "--resume", growing: `\.log$|/\.run/\w+\.json$|out/r/report\.json$`, family: true},
 	{name: "convert", args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", short: true},
 }
 
@@ -104,6 +106,25 @@ limit: 4
 bootstrap_iters: -1
 `,
 	"rome.yaml": "steps: 3\n",
+	"jobs.yaml": `version: 1
+jobs:
+  prune:
+    verb: prune
+    args: [in/base]
+    flags: {method: magnitude, sparsity: 0.5}
+  merge:
+    verb: merge
+    recipe:
+      merge_method: linear
+      models:
+      - {model: "${jobs.prune.out}", parameters: {weight: 0.7}}
+      - {model: in/sums, parameters: {weight: 0.3}}
+      dtype: float32
+  adapt:
+    verb: lora train
+    args: ["${jobs.merge.out}"]
+    flags: {data: in/text/calib.txt, kind: lora, rank: 2, steps: 3, batch: 1, seqlen: 32, save-every: 1}
+`,
 }
 
 // preparations are the commands that make what some verbs start from.
@@ -184,7 +205,7 @@ func (r *rig) line(v verb, again bool) command {
 	if again && v.again != "" {
 		args = append(args, v.again)
 	}
-	return command{binary: r.binary, dir: r.dir, args: append(args, "--threads", "1", "--quiet"), env: r.env()}
+	return command{binary: r.binary, dir: r.dir, args: append(args, "--threads", "1", "--quiet"), env: r.env(), family: v.family}
 }
 
 // reference makes the run that is left alone, and gives its calls.
@@ -227,7 +248,7 @@ func (r *rig) outputs() (outputs, error) {
 }
 
 // volatile are the keys of JSON files that hold times, memory, or whether a run was continued.
-var volatile = regexp.MustCompile(`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|restored|restarts|timings)$`)
+var volatile = regexp.MustCompile(`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings)$`)
 
 // digest is the hash of a file without volatile figures. Pages are the same if they are whole: their figures are those of the JSON files beside them.
 func digest(path string) (string, error) {
@@ -235,7 +256,14 @@ func digest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if filepath.Base(filepath.Dir(path)) == ".run" {
+		if data = bookkeeping(filepath.Base(path), data); data == nil {
+			return "kept for the next run", nil
+		}
+	}
 	switch filepath.Ext(path) {
+	case ".log":
+		return "a log", nil // with figures of time, and of every beginning
 	case ".html":
 		if bytes.HasSuffix(bytes.TrimSpace(data), []byte("</html>")) {
 			return "a whole page", nil
@@ -243,6 +271,11 @@ func digest(path string) (string, error) {
 	case ".json":
 		var v any
 		if json.Unmarshal(data, &v) == nil {
+			if strings.HasSuffix(path, "out/r/report.json") {
+				for _, key := range []string{"state", "done", "kept"} { // whether this run or an earlier one has done a job
+					forget(v, key)
+				}
+			}
 			if data, err = json.Marshal(stable(v)); err != nil {
 				return "", err
 			}
@@ -250,6 +283,39 @@ func digest(path string) (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8]), nil
+}
+
+// bookkeeping is what files of the verb run about its jobs say without what differs by nature: hashes of outputs, which hold times, by path and by the times of
+// files, and the name of the session. The outputs are compared themselves. Nil: nothing is left.
+func bookkeeping(name string, data []byte) []byte {
+	var v map[string]any
+	if !json.Valid(data) || json.Unmarshal(data, &v) != nil {
+		return data
+	}
+	if name == "session.json" || name == "hashes.json" {
+		return nil
+	}
+	delete(v, "outputs")
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("a map of JSON that cannot be written")
+	}
+	return data
+}
+
+// forget leaves out a key, at any depth.
+func forget(v any, key string) {
+	switch v := v.(type) {
+	case map[string]any:
+		delete(v, key)
+		for _, x := range v {
+			forget(x, key)
+		}
+	case []any:
+		for _, x := range v {
+			forget(x, key)
+		}
+	}
 }
 
 // stable leaves out volatile keys, at any depth.

@@ -87,6 +87,7 @@ type command struct {
 	args        []string
 	env         []string
 	limit       time.Duration // after which it counts as hanging; 0: two minutes
+	family      bool          // it starts processes of its own, which leave its group
 }
 
 // trace runs a command under a fault. Its stdout is thrown away.
@@ -114,7 +115,10 @@ func trace(c command, f fault) (ended, error) {
 	if err != nil {
 		return ended{}, fmt.Errorf("no child to trace: %w", err)
 	}
-	t := &tracer{pid: pid, fault: f, dir: c.dir, known: map[int]bool{pid: true}}
+	t := &tracer{pid: pid, fault: f, dir: c.dir, known: map[int]bool{pid: true}, who: -pid, how: unix.WALL}
+	if c.family {
+		t.who, t.how = -1, unix.WALL|unix.WNOTHREAD // whatever this thread traces
+	}
 	watchdog := time.AfterFunc(cmp.Or(c.limit, 2*time.Minute), func() { t.hung = true; _ = syscall.Kill(-pid, syscall.SIGKILL) })
 	defer watchdog.Stop()
 	if err := t.follow(); err != nil {
@@ -132,6 +136,8 @@ type tracer struct {
 	pid     int
 	dir     string
 	known   map[int]bool
+	who     int // what is waited for
+	how     int
 	running bool // the program itself has begun
 	leaving int  // the thread that is killed when its call is over
 	hung    bool
@@ -150,7 +156,7 @@ func (t *tracer) follow() error {
 	}
 	resume(t.pid, 0)
 	for {
-		tid, err := syscall.Wait4(-t.pid, &status, unix.WALL, nil)
+		tid, err := syscall.Wait4(t.who, &status, t.how, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.ECHILD):

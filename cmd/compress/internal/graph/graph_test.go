@@ -330,6 +330,37 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestNothingBegun: a folder in which no job was begun goes, unless more is in it: then it is still known as that of a run.
+func TestNothingBegun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	for _, more := range []string{"", "merge.recipe.yaml"} {
+		p, err := take(dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{planFile, more} {
+			if name != "" {
+				if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := p.release(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) != (more == "") {
+			t.Errorf("with %q in it: %v", more, err)
+		}
+	}
+	p, err := take(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.release(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLeftovers: what unfinished work leaves beside an output is known by its name, and belongs to that output alone.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()

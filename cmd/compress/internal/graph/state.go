@@ -118,17 +118,22 @@ func hold(ctx context.Context, dir, job string) (*os.File, error) {
 	return f, err
 }
 
-// release lets others take the folder. One in which no job was begun is removed.
+// release lets others take the folder. One in which no job was begun is removed, unless there is more in it, which a later run has to know as its own.
 func (p *place) release() error {
 	defer p.lock.Close()
 	if len(p.records()) > 0 {
 		return nil
 	}
+	if err := remove(p.dir, planFile); err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(p.dir); err != nil || len(entries) > 1 {
+		return err
+	}
 	if err := os.RemoveAll(filepath.Join(p.dir, stateFolder)); err != nil {
 		return err
 	}
-	_ = os.Remove(p.dir) // it stays if something else is in it
-	return nil
+	return os.Remove(p.dir)
 }
 
 // records lists what is known of all jobs, of earlier plans too.
