@@ -37,10 +37,11 @@ func (j *Job) Device() (kernels.Device, error) {
 // fallBack tells whether the work is to be done again, on the CPU: it failed because of a graphics processor that the program itself has
 // chosen. What was printed until then is not printed again.
 func (j *Job) fallBack(err error) bool {
-	if !errors.Is(err, kernels.ErrLost) && !errors.Is(err, kernels.ErrMemory) || j.dev == nil || j.dev.Info().Host {
+	if err == nil || j.device != "auto" || j.dev == nil || j.dev.Info().Host || j.Ctx.Err() != nil {
 		return false
 	}
-	if j.device != "auto" || j.Ctx.Err() != nil {
+	// What comes through a queue of measurements is a text; then the device is asked whether it is lost.
+	if !errors.Is(err, kernels.ErrLost) && !errors.Is(err, kernels.ErrMemory) && !errors.Is(j.dev.Ops().Sync(), kernels.ErrLost) {
 		return false
 	}
 	what, _, _ := strings.Cut(oneLine(err), "; HINT")
@@ -48,6 +49,11 @@ func (j *Job) fallBack(err error) bool {
 	j.close()
 	j.dev, j.device = nil, "cpu"
 	j.repeat = j.printed
+	// A search refuses a folder that holds one: this is what was begun now.
+	flags := j.verb.Flags()
+	if again, on := flags.Lookup("overwrite"), flags.Lookup("resume"); again != nil && on != nil && on.Value.String() == "false" {
+		_ = again.Value.Set("true") // every text of a truth value is one
+	}
 	return true
 }
 
@@ -65,7 +71,10 @@ func (w *printing) Write(p []byte) (int, error) {
 		if bytes.Equal(p[:n], w.repeat[:n]) {
 			p, w.repeat = p[n:], w.repeat[n:]
 		} else {
-			p = slices.Concat([]byte("\n"), w.printed[:len(w.printed)-len(w.repeat)], p)
+			p = slices.Concat(w.printed[:len(w.printed)-len(w.repeat)], p)
+			if !bytes.HasSuffix(w.printed, []byte("\n")) {
+				p = slices.Concat([]byte("\n"), p)
+			}
 			w.repeat = w.repeat[:0]
 		}
 	}
