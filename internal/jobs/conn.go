@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,6 +60,8 @@ type Conn struct {
 	events Events
 	store  *storage // of the server inside this process; nil for others
 
+	served atomic.Bool // something was asked for and done
+
 	mu   sync.Mutex
 	lost bool
 }
@@ -71,7 +74,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.setLost(true, err) }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.setLost(false, nil) }),
 	}
-	where := o.URL
+	where := Address(o.URL)
 	if o.Server != nil {
 		opts, where, c.store = append(opts, nats.InProcessServer(o.Server.nats)), "the server inside the program", o.Server.storage
 	}
@@ -152,6 +155,7 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 		}
 		if err == nil || ctx.Err() != nil || !silent(err) {
 			if err == nil {
+				c.served.Store(true)
 				c.setLost(false, nil)
 			}
 			return errors.Join(err, ctx.Err())
@@ -159,6 +163,9 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 		if c.store != nil && asked == silences {
 			c.store.fail(fmt.Errorf("its server does not answer: %w", err))
 			return c.store.err
+		}
+		if !c.served.Load() && unable(err) && time.Since(begun) > connectTime { // it answers, and never could
+			return fmt.Errorf("%w: %w", ErrConnect, err)
 		}
 		if time.Since(begun) > connectTime { // before that the machine may only be busy; a connection that breaks is told at once
 			c.setLost(true, err)
@@ -179,8 +186,26 @@ func silent(err error) bool {
 			return true
 		}
 	}
+	return unable(err)
+}
+
+// unable tells an answer of a server that cannot do its part at the moment.
+func unable(err error) bool {
 	var api jetstream.JetStreamError
 	return errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 503
+}
+
+// Address is the address of a cluster without the names and passwords in it.
+func Address(text string) string {
+	list := strings.Split(text, ",")
+	for i, one := range list {
+		if scheme, rest, ok := strings.Cut(one, "://"); ok {
+			list[i] = scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+		} else {
+			list[i] = one[strings.LastIndexByte(one, '@')+1:]
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 // storeFailed is closed when the storage of the server inside this process has failed; nil if there is none.
