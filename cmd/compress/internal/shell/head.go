@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"regexp"
 	"strconv"
 	"time"
 
@@ -34,7 +35,7 @@ type Head struct {
 func (j *Job) head() Head {
 	now := time.Now()
 	h := Head{
-		Command: j.verb.CommandPath(), Args: j.app.args, Flags: flagValues(j.verb), Version: compress.Version(), Seed: j.Seed,
+		Command: j.verb.CommandPath(), Args: withoutSecrets(j.app.args), Flags: flagValues(j.verb), Version: compress.Version(), Seed: j.Seed,
 		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339), Seconds: now.Sub(j.start).Seconds(),
 		Memory: memory.Peak(), Remarks: j.remarks,
 	}
@@ -43,6 +44,18 @@ func (j *Job) head() Head {
 		h.Device, h.Fallbacks = &info, device.Fallbacks(j.dev)
 	}
 	return h
+}
+
+// secret is a name and a password in the address of a cluster.
+var secret = regexp.MustCompile(`(://)[^/@\s]*@`)
+
+// withoutSecrets is a command line as it may be kept.
+func withoutSecrets(args []string) []string {
+	list := make([]string, len(args))
+	for i, a := range args {
+		list[i] = secret.ReplaceAllString(a, "$1")
+	}
+	return list
 }
 
 // flagValues are the values of a verb's flags as JSON has them: numbers, truth values, texts and lists of texts.
@@ -58,9 +71,9 @@ func flagValues(c *cobra.Command) map[string]any {
 
 func flagValue(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
-		return append([]string{}, list.GetSlice()...)
+		return withoutSecrets(list.GetSlice())
 	}
-	text := f.Value.String()
+	text := secret.ReplaceAllString(f.Value.String(), "$1")
 	switch f.Value.Type() {
 	case "bool":
 		return text == "true"

@@ -85,3 +85,16 @@ func TestProgressIsSilent(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestWithoutSecrets: a report holds no password of a cluster.
+func TestWithoutSecrets(t *testing.T) {
+	for given, want := range map[string]string{
+		"nats://a:b@host:4222":                        "nats://host:4222",
+		"--cluster=nats://a:b@one,nats://token@two:1": "--cluster=nats://one,nats://two:1",
+		"me@home": "me@home", "nats://host/a@b": "nats://host/a@b", "--prompt": "--prompt",
+	} {
+		if got := withoutSecrets([]string{given})[0]; got != want {
+			t.Errorf("%q gives %q, want %q", given, got, want)
+		}
+	}
+}
