@@ -69,7 +69,7 @@ func Open(p Plan, dir string) (*Study, error) {
 	}
 	if f := p.Stats.File; f != "" {
 		if _, err := os.Stat(p.find(f)); err != nil {
-			return nil, fmt.Errorf("stats: %w", err)
+			return nil, p.Missing("stats: file", f, err)
 		}
 	}
 	folder := filepath.Join(dir, StateFolder, "tasks")
@@ -101,13 +101,21 @@ func (p *Plan) find(path string) string {
 // Path is where a path of the plan leads: as it is, or beside the plan if there is nothing.
 func (p *Plan) Path(path string) string { return p.find(path) }
 
+// Missing says which plan names a path, under which key, and where it was looked for, if err tells of a file that is not there.
+func (p *Plan) Missing(key, path string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) || p.File == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %s: %q: %w (HINT: paths count from the working directory, or else from the folder of the plan)", p.File, key, path, err)
+}
+
 // records reads the files of edits.
 func (s *Study) records() error {
 	h := sha256.New()
 	for _, path := range s.Plan.Edits {
 		set, err := edit.ReadSome(s.Plan.find(path), edit.ReadOptions{Skip: s.Plan.Skip})
 		if err != nil {
-			return err
+			return s.Plan.Missing("edits", path, err)
 		}
 		if n := len(set.Skipped); n > 0 {
 			s.remark("%s: %s skipped, the first: %s", path, label(n, "faulty record"), set.Skipped[0].What)
@@ -174,7 +182,7 @@ func (s *Study) load(entries []Task) error {
 		if err == nil {
 			err = s.try(suite, t)
 		}
-		errs = append(errs, err)
+		errs = append(errs, s.Plan.Missing("tasks", t.Entry, err))
 		s.tasks = append(s.tasks, entry{t, suite})
 	}
 	return errors.Join(errs...)
@@ -224,7 +232,7 @@ func (s *Study) written(folder string) ([]Task, error) {
 	for _, t := range s.Plan.Texts {
 		docs, err := sources.Documents(s.Plan.find(t.File), cmp.Or(t.Limit, s.Plan.Limit))
 		if err != nil {
-			return nil, err
+			return nil, s.Plan.Missing("texts", t.File, err)
 		}
 		path, err := sources.Perplexity(folder, "text_"+t.Name, docs)
 		if err != nil {
@@ -235,7 +243,7 @@ func (s *Study) written(folder string) ([]Task, error) {
 	if f := s.Plan.Safety; f != nil {
 		path, err := sources.Refusals(folder, s.Plan.find(f.File), f.Column, f.Refusals, f.MaxTokens)
 		if err != nil {
-			return nil, err
+			return nil, s.Plan.Missing("safety: file", f.File, err)
 		}
 		entries = append(entries, Task{Entry: path, Limit: f.Limit})
 	}

@@ -325,3 +325,25 @@ func subjectOf(t *testing.T, m *lm.Model) *Subject {
 	}
 	return &Subject{Name: "nano", Model: m, Tokenizer: tok, Identity: "nano"}
 }
+
+// TestMissing: of a path that leads nowhere, the error names the plan, the key and the path, and says where it was looked for.
+func TestMissing(t *testing.T) {
+	dir := t.TempDir()
+	plan := filepath.Join(dir, "plan.yaml")
+	if err := os.WriteFile(plan, []byte("models: [m]\neditors: [{method: ft}]\nedits: nowhere/edits.json\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Read(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(p, filepath.Join(dir, "out"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, part := range []string{plan + ": edits: ", `"nowhere/edits.json"`, "(HINT: paths count from the working directory"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %q", part, err)
+		}
+	}
+}

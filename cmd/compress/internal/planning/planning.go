@@ -52,7 +52,7 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 	}
 	text, err := regular.ReadFile(path, strict.MaxBytes)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	plan, err := parse(path, text, j.Seed)
 	if err != nil {
@@ -174,11 +174,11 @@ func (s *subject) close() error {
 func open(j *shell.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device) (_ *subject, err error) {
 	path := plan.Path(m.Path)
 	if err := shell.ModelFolder(path); err != nil {
-		return nil, err
+		return nil, plan.Missing("models", m.Path, err)
 	}
 	model, err := lm.Load(j.Ctx, path, dev, lm.Options{})
 	if err != nil {
-		return nil, err
+		return nil, plan.Missing("models", m.Path, err)
 	}
 	s := &subject{Subject: &editeval.Subject{Name: m.Name, Model: model}}
 	defer func() {
@@ -223,7 +223,7 @@ func attach(j *shell.Job, plan *editeval.Plan, m editeval.Model, model *lm.Model
 	if err == nil {
 		_, err = a.Attach(model)
 	}
-	return err
+	return plan.Missing("adapter", m.Adapter, err)
 }
 
 // identity is a hash of all that the answers of a model depend on.
