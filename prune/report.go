@@ -110,7 +110,7 @@ type Total struct {
 	Unrouted int     `json:"unrouted"`     // matrices of experts that no calibration token reached, ranked by |W|
 	Dead     int     `json:"dead"`         // inputs of matrices that are always 0, where an update looks
 	Short    int     `json:"short_groups"` // N:M: matrices whose inputs are not a multiple of M
-	NearTies int64   `json:"near_ties,omitempty"`
+	NearTies int64   `json:"near_ties"`    // of all matrices
 }
 
 // Times are wall-clock seconds.

@@ -310,17 +310,19 @@ func losses(ctx context.Context, m *lm.Model, ids [][]int32) ([]float64, error) 
 }
 
 // pruned makes the model that prune.Model makes of the dense one.
-func (b *bench) pruned(ctx context.Context, s *subject, at int, calib corpus.Windows, metric prune.Metric, t Setting) (*lm.Model, error) {
-	m, err := b.model(ctx, s, at)
-	if err != nil {
-		return nil, err
+func (b *bench) pruned(ctx context.Context, s *subject, at int, calib corpus.Windows, metric prune.Metric, t Setting) (m *lm.Model, near int64, err error) {
+	if m, err = b.model(ctx, s, at); err != nil {
+		return nil, 0, err
 	}
 	o := prune.Options{Metric: metric, Sparsity: t.Sparsity, Pattern: t.Pattern, Memo: &b.memo}
 	if metric.Needs&prune.Gradients != 0 {
 		o.Gradients.File = s.gradients[calib.Hash]
 	}
-	_, err = prune.Model(ctx, m, calib, o)
-	return m, err
+	r, err := prune.Model(ctx, m, calib, o)
+	if err == nil {
+		near = r.Total.NearTies
+	}
+	return m, near, err
 }
 
 func (b *bench) close() error {

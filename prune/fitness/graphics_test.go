@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -40,6 +41,10 @@ func TestGraphics(t *testing.T) {
 				t.Errorf("%s, %v: %g, want %g", metric, o.Settings[i], got.Values[i], v)
 			}
 		}
+	}
+	got, want := measure(t, a, Test, "expr:log(W) + X"), measure(t, b, Test, "expr:log(W) + X")
+	if len(got.NearTies) != len(o.Settings) || want.NearTies != nil || slices.Max(got.NearTies) == 0 {
+		t.Errorf("%v near ties for %d cases, on the host %v", got.NearTies, len(o.Settings), want.NearTies)
 	}
 	own, _ := kernels.As[*cuda.Device](dev)
 	if n := own.Programs(); n > 64 {

@@ -233,6 +233,9 @@ type Measure struct {
 	Values   []float64   `json:"values,omitempty"`   // one for each case: relative error or mean loss
 	Windows  [][]float64 `json:"windows,omitempty"`  // on the rungs select and test: the mean loss of every window, for each case
 	Rejected string      `json:"rejected,omitempty"` // why the metric is unusable
+	// NearTies are, on a device away from the host and the rungs that prune in full, the weights of each case of which the host may choose
+	// otherwise; see [prune.Tensor].
+	NearTies []int64 `json:"near_ties,omitempty"`
 }
 
 // Measure does a task; it waits for a bench to be free. A metric that can't rank the weights of a model is an answer, not an error.
@@ -331,10 +334,11 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 		set := s.set(t.Rung)
 		for _, setting := range j.o.Settings {
 			var m *lm.Model
+			var near int64
 			if t.Metric == Dense {
 				m, err = b.model(ctx, s, at)
 			} else {
-				m, err = b.pruned(ctx, s, at, set.calib, metric, setting)
+				m, near, err = b.pruned(ctx, s, at, set.calib, metric, setting)
 			}
 			var v []float64
 			if err == nil {
@@ -344,6 +348,9 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 				return out, fmt.Errorf("%s, %s: %w", s.Name, setting, err)
 			}
 			out.Values = append(out.Values, mean(v))
+			if !m.Device().Info().Host {
+				out.NearTies = append(out.NearTies, near)
+			}
 			if t.Rung != Full {
 				out.Windows = append(out.Windows, v)
 			}

@@ -67,6 +67,9 @@ func (r *Report) print(j *shell.Job) {
 	}
 	t.Add("all", r.Total.Matrices, r.Total.Weights, r.Total.Zeros, 100*r.Total.Sparsity)
 	t.Note = fmt.Sprintf("%s, %s; %.1f %% of all parameters are zero", r.method(), r.Meaning, 100*r.Total.Overall)
+	if n := r.Total.NearTies; n > 0 {
+		t.Note += fmt.Sprintf("; %d near ties: weights of which the CPU may choose otherwise", n)
+	}
 	j.Table(t)
 	r.printChange(j)
 	if p := r.Perplexity; p != nil {

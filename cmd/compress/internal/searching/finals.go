@@ -103,6 +103,8 @@ type Tested struct {
 	High    float64         `json:"ci95_high,omitempty"`
 	Verdict string          `json:"winner_is,omitempty"` // better, worse or not told apart, at 5 % after adjustment
 	Failed  string          `json:"failed,omitempty"`    // why it could not be measured
+	// NearTies are weights of the mask that a graphics processor chose, of which the CPU may choose otherwise.
+	NearTies int64 `json:"near_ties,omitempty"`
 }
 
 // Case is a model with a sparsity or pattern on the test data.
@@ -135,6 +137,9 @@ func (s *search) test(rep *Report) error {
 			t := Tested{Metric: names[i], Failed: m.Rejected}
 			if m.Rejected == "" {
 				t.measure(m.Windows[k])
+				if k < len(m.NearTies) {
+					t.NearTies = m.NearTies[k]
+				}
 				if names[i] != fitness.Dense && names[i] != prune.FormulaPrefix+rep.Winner.Formula {
 					t.Versus = contest.Paired(m.Windows[k], winner.Windows[k])
 					t.Versus.Best = rep.Winner.Formula

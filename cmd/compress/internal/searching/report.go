@@ -102,6 +102,13 @@ func (r *Report) tables() []*report.Table {
 			Columns: report.Columns("metric", "perplexity|%.4f", "±|%.2g", "loss - winner's|%+.4f", "95 % interval", "p|%.2g", "the winner is"),
 			Note:    fmt.Sprintf("%d windows; ± is a standard error over windows; the losses, in nats a token, are compared window by window; p of a paired t-test, adjusted for the rivals of the case (Holm)", c.Windows),
 		}
+		near := int64(0)
+		for _, m := range c.Metrics {
+			near += m.NearTies
+		}
+		if near > 0 {
+			t.Note += fmt.Sprintf("; %d near ties: weights of these masks of which the CPU may choose otherwise", near)
+		}
 		for _, m := range c.Metrics {
 			name := metricName(m.Metric)
 			if name == r.Winner.Formula {
