@@ -275,11 +275,7 @@ func (m *mediation) groups(done func(name string) bool) ([]stream.Group, error) 
 		it.Done = done(t.Name)
 		switch {
 		case plain:
-			g := stream.Group{Items: []*stream.Item{it}}
-			if it.Raw == nil {
-				g.Program = method.Copy()
-			}
-			list = append(list, g)
+			list = append(list, copied(it))
 		case s.method.Global != nil && s.method.Global(it.Tensor.Params):
 			together[s] = append(together[s], it)
 		default:

@@ -119,6 +119,15 @@ func (w *work) layout() []safetensors.Info {
 	return list
 }
 
+// copied is the group of a tensor that is taken over as it is.
+func copied(it *stream.Item) stream.Group {
+	g := stream.Group{Items: []*stream.Item{it}}
+	if it.Raw == nil {
+		g.Program = method.Copy()
+	}
+	return g
+}
+
 // groups makes what the engine runs. done tells which tensors an interrupted run has finished.
 func (w *work) groups(done func(name string) bool) ([]stream.Group, error) {
 	var groups []stream.Group
@@ -132,11 +141,7 @@ func (w *work) groups(done func(name string) bool) ([]stream.Group, error) {
 		it.Done = done(t.Name)
 		switch {
 		case plain:
-			g := stream.Group{Items: []*stream.Item{it}}
-			if it.Raw == nil {
-				g.Program = method.Copy()
-			}
-			groups = append(groups, g)
+			groups = append(groups, copied(it))
 		case w.method.Global != nil && w.method.Global(t.Params):
 			together = append(together, it)
 		default:

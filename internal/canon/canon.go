@@ -170,9 +170,6 @@ func (r *Random) Shuffle(n int, swap func(i, j int)) {
 	}
 }
 
-// Choice returns an element of s: choice(s). It panics when s is empty.
-func Choice[T any](r *Random, s []T) T { return s[r.Below(len(s))] }
-
 // Choices returns the positions of k draws with replacement from n elements, n > 0: choices(range(n), k=k).
 func (r *Random) Choices(n, k int) []int {
 	if n <= 0 {

@@ -28,7 +28,6 @@ type golden struct {
 		N, K int
 		Out  []int
 	}
-	Choice  []int `json:"choice"`
 	Choices []int `json:"choices"`
 }
 
@@ -88,9 +87,6 @@ func TestAsPython(t *testing.T) {
 				same(t, fmt.Sprintf("sample(range(%d), %d)", s.N, s.K), r.Sample(s.N, s.K), s.Out)
 			}
 
-			r = fresh()
-			of := []int{1, 2, 3, 1000}
-			same(t, "choice", collect(4, func(i int) int { return canon.Choice(r, collect(of[i], func(j int) int { return j })) }), g.Choice)
 			same(t, "choices", fresh().Choices(97, 6), g.Choices)
 		})
 	}
@@ -186,7 +182,6 @@ func TestPanics(t *testing.T) {
 		"Sample(2, 3)":        func() { r.Sample(2, 3) },
 		"Sample(2, -1)":       func() { r.Sample(2, -1) },
 		"Choices(0, 1)":       func() { r.Choices(0, 1) },
-		"Choice of nothing":   func() { canon.Choice(r, []int(nil)) },
 	} {
 		func() {
 			defer func() {

@@ -70,15 +70,6 @@ func renamed(modules []adapter.Module, keys []string) []adapter.Module {
 	return modules
 }
 
-// Config reads the configuration of the adapter in a folder alone.
-func Config(dir string) (*adapter.Config, error) {
-	s, err := readSettings(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &s.Config, nil
-}
-
 // readConfig reads the text of adapter_config.json, following no link out of the folder.
 func readConfig(dir string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)

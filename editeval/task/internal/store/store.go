@@ -247,13 +247,6 @@ func (s *Store) Get(k Key) (Answer, bool) {
 	return a, ok
 }
 
-// Len is the number of answers.
-func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.answers)
-}
-
 // Add keeps an answer; it is in the file after the next Flush.
 func (s *Store) Add(k Key, a Answer) error {
 	s.mu.Lock()
