@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // TestInputsCampaign: an input that is cut short, emptied or removed while a run uses it makes the run fail with one line that names it, if it still needed it. Once
@@ -86,6 +89,100 @@ func (r *rig) harm(v verb, how string, calls []call, number int) record {
 		name = "" // a text that is read once it is shorter is another text, or not one at all
 	}
 	return r.recover(v, rec, end, before, name)
+}
+
+// readers are verbs that compute from weights and write little or nothing, so that the campaign itself has nothing to compare.
+var readers = []verb{
+	{name: "forward", args: "forward in/base --ids in/ids.safetensors --out out/logits.safetensors --grad"},
+	{name: "generate", args: "generate in/base --prompt a --max-tokens 8"},
+	{name: "ppl", args: "ppl in/base --data in/text/calib.txt --seqlen 32 --limit 4"},
+	{name: "conflict", args: "conflict in/ties.yaml"},
+}
+
+// TestShortenedWeights: weights that are cut off under a computation end it with one line that names them and says what happened, whichever goroutine, and
+// whichever instruction, notices it first.
+func TestShortenedWeights(t *testing.T) {
+	r := rigOf(t)
+	if err := writeIDs(filepath.Join(r.dir, "in", "ids.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	threads := regexp.MustCompile(`^1$`)
+	for _, v := range slices.Concat(readers, verbs) {
+		if *only != "" && !regexp.MustCompile(*only).MatchString(v.name) {
+			continue
+		}
+		at := slices.IndexFunc(readers, func(x verb) bool { return x.name == v.name })
+		if !*long && at < 0 && v.name != "prune" && v.name != "lora train" {
+			continue
+		}
+		calls, err := r.reference(v)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		noticed := 0
+		for _, at := range moments(calls) {
+			for _, keep := range []int64{20 << 10, 400 << 10} {
+				end, err := r.shorten(v, at, keep, threads)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if end.code == 0 {
+					continue // all had been read
+				}
+				noticed++
+				if why := judge(end, "in/base/model.safetensors"); why != "" || !strings.Contains(end.stderr, "shorter") && !strings.Contains(end.stderr, "truncated") {
+					t.Errorf("%s, to %d bytes at call %d of %d: %s\n%s", v.name, keep, at, len(calls), why, end.stderr)
+				}
+			}
+		}
+		t.Logf("%s: noticed %d times", v.name, noticed)
+	}
+}
+
+// moments are calls after the weights are mapped: the first, the last, and some between.
+func moments(calls []call) (list []int) {
+	first := slices.IndexFunc(calls, func(c call) bool { return c.kind == kindMap && c.path == "in/base/model.safetensors" }) + 2
+	for k := range 5 {
+		list = append(list, first+(len(calls)-first)*k/5)
+	}
+	return slices.Compact(append(list, len(calls)))
+}
+
+// shorten runs a verb, on several threads, and cuts its weights to some bytes before a call.
+func (r *rig) shorten(v verb, at int, keep int64, one *regexp.Regexp) (end ended, err error) {
+	if err := r.clear(v); err != nil {
+		return end, err
+	}
+	victim := filepath.Join(r.dir, "in/base/model.safetensors")
+	text, err := os.ReadFile(victim)
+	if err != nil {
+		return end, err
+	}
+	st, err := os.Stat(victim)
+	if err != nil {
+		return end, err
+	}
+	line := r.line(v, false)
+	for i := range line.args {
+		line.args[i] = one.ReplaceAllString(line.args[i], "2")
+	}
+	var hurt error
+	end, err = trace(line, fault{match: func(call) bool { return true }, at: at, hook: func(call) { hurt = os.Truncate(victim, keep) }})
+	return end, errors.Join(err, hurt, restore(victim, text, st))
+}
+
+// writeIDs writes what forward reads.
+func writeIDs(path string) error {
+	w, err := safetensors.Create(path, []safetensors.Info{{Name: "input_ids", DType: safetensors.I64, Shape: []int64{1, 16}}}, nil, safetensors.Options{Overwrite: true})
+	if err != nil {
+		return err
+	}
+	ids := make([]byte, 8*16)
+	for i := range 16 {
+		ids[8*i] = byte(i + 5)
+	}
+	return errors.Join(w.WriteTensor("input_ids", ids), w.Finish())
 }
 
 func restore(path string, text []byte, st os.FileInfo) error {

@@ -167,6 +167,9 @@ func judge(e ended, path string) string {
 
 // names tells whether a message names a file, or the folder that holds it, as the user or the disk knows it.
 func names(message, path string) bool {
+	if path == "out" { // a folder that is synced or opened
+		return regexp.MustCompile(`\bout\b`).MatchString(message)
+	}
 	for p := path; p != "." && p != "out" && p != "in" && p != "/"; p = filepath.Dir(p) {
 		if strings.Contains(message, filepath.Base(p)) || strings.Contains(message, bare(filepath.Base(p))) {
 			return true

@@ -235,7 +235,7 @@ func (t *tracer) strike(tid int, regs *syscall.PtraceRegs, c call) {
 		regs.Orig_rax, regs.Rax = ^uint64(0), uint64(-int64(t.errno)) // the call is left out and gives this
 		_ = syscall.PtraceSetRegs(tid, regs)
 	case t.torn && (c.kind == kindWrite || c.kind == kindRead) && c.size > 1:
-		regs.Rdx = uint64(max(1, c.size*t.part/64))
+		*sizeOf(regs) = uint64(max(1, c.size*t.part/64))
 		_ = syscall.PtraceSetRegs(tid, regs)
 		if t.kill {
 			t.leaving = tid
@@ -247,6 +247,17 @@ func (t *tracer) strike(tid int, regs *syscall.PtraceRegs, c call) {
 		return
 	}
 	resume(tid, 0)
+}
+
+// sizeOf is where a call that reads or writes has the number of bytes.
+func sizeOf(regs *syscall.PtraceRegs) *uint64 {
+	switch regs.Orig_rax {
+	case unix.SYS_COPY_FILE_RANGE:
+		return &regs.R8
+	case unix.SYS_SENDFILE:
+		return &regs.R10
+	}
+	return &regs.Rdx
 }
 
 // call says what a thread is about to do, and whether it is with a file of the run's folder.
@@ -272,6 +283,8 @@ func (t *tracer) call(tid int, r *syscall.PtraceRegs) (c call, ours bool) {
 		c.path, c.size = t.pathOf(tid, r.R8), int64(r.Rsi)
 	case unix.SYS_COPY_FILE_RANGE:
 		c.path, c.size = t.pathOf(tid, r.Rdx), int64(r.R8)
+	case unix.SYS_SENDFILE:
+		c.path, c.size = t.pathOf(tid, r.Rdi), int64(r.R10)
 	default:
 		c.path, c.size = t.pathOf(tid, r.Rdi), int64(r.Rdx)
 	}
