@@ -543,7 +543,7 @@ def attempt(results, name, check, f):
 
 def peer(python, what, job):
     """Runs this file under another Python, with a job as JSON on its standard input; the answer is the last line."""
-    r = subprocess.run([python, __file__, "--peer", what], input=json.dumps(job), capture_output=True, text=True, timeout=1800)
+    r = subprocess.run([python, __file__, "--peer", what], input=json.dumps(job), capture_output=True, text=True, timeout=7200)
     if r.returncode:
         raise RuntimeError(f"{what}: {r.stderr.strip().splitlines()[-1][:300] if r.stderr.strip() else r.returncode}")
     return json.loads(r.stdout.splitlines()[-1])
