@@ -5,7 +5,14 @@ package cuda
 import "testing"
 
 // Measure runs every measurement once at small sizes.
-func Measure(t testing.TB, d *Device) int { return len(measure(t, d, 64, 1).Figures) }
+func Measure(t testing.TB, d *Device) int {
+	var r measured
+	measure(t, d, 64, 1, &r)
+	if !r.Complete || len(r.Masks) != len(checkedFormulas) {
+		t.Errorf("%d masks were compared", len(r.Masks))
+	}
+	return len(r.Figures)
+}
 
 // CompileAfter sets how often formulas are interpreted before they are compiled; 0: never.
 func (d *Device) CompileAfter(uses int) { d.programs.patience = uses }

@@ -69,9 +69,22 @@ func configure(t testing.TB, faults string) (string, fake) {
 	return own, f
 }
 
-// open opens a device of the stand-in; at the end nothing of the driver may be left.
+// open opens a device of the stand-in; at the end nothing of the driver may be left. With COMPRESS_CUDA_TESTS=device it is the machine's first device,
+// for tests that inject no faults.
 func open(t testing.TB, faults string) *cuda.Device {
 	t.Helper()
+	if faults == "" && os.Getenv("COMPRESS_CUDA_TESTS") == "device" {
+		d, err := cuda.Open(0, cuda.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Close(); err != nil && !t.Failed() {
+				t.Error(err)
+			}
+		})
+		return d
+	}
 	lib, f := configure(t, faults)
 	d, err := cuda.Open(0, cuda.Options{Library: lib})
 	if err != nil {

@@ -27,7 +27,11 @@ type figure struct {
 type measured struct {
 	Device  kernels.Info       `json:"device"`
 	Figures []figure           `json:"figures"`
+	Masks   []maskCheck        `json:"masks"`
 	Lines   map[string]float64 `json:"lines"` // by name what promises are made about; see promised
+
+	Conformance *conformance `json:"conformance,omitempty"` // what TestMeasureDevice finds beside the report
+	Complete    bool         `json:"complete"`              // nothing stopped the measurements
 }
 
 // stopwatch times what is launched on the compute stream.
@@ -136,10 +140,11 @@ func place(t testing.TB, d *Device, host *kernels.Buffer, rows, cols int) kernel
 	return kernels.MatOf(b, rows, cols)
 }
 
-// measure times the operations at the sizes of a 7B model, divided by shrink.
-func measure(t testing.TB, d *Device, shrink, repeats int) measured {
+// measure times the operations at the sizes of a 7B model, divided by shrink; what it found until a failure stops it is in r.
+func measure(t testing.TB, d *Device, shrink, repeats int, r *measured) {
 	t.Helper()
-	s, o, r := newStopwatch(t, d, repeats), d.Ops(), measured{Device: d.Info()}
+	s, o := newStopwatch(t, d, repeats), d.Ops()
+	r.Device = d.Info()
 	rows, cols, tokens := 4096/shrink, 11008/shrink/8*8, 2048/shrink
 	s.leadBy(2*rows, cols)
 	copied := 0.0
@@ -216,16 +221,20 @@ func measure(t testing.TB, d *Device, shrink, repeats int) measured {
 		models[i].Keep = n / 5
 	}
 	bandwidth("Merge, TIES of 3, BF16", 10*n, func() { merge(kernels.Arithmetic{Lambda: 1, Consensus: true, Normalise: true}) })
-	r.Figures = append(r.Figures, figure{Name: "GP candidate", Milliseconds: candidates(t, d, w, norm, m, min(256, 4*repeats))})
+	candidate, first := candidates(t, d, w, norm, m, min(256, 4*repeats))
+	r.Figures = append(r.Figures, figure{Name: "GP candidate", Milliseconds: candidate}, figure{Name: "GP candidate, the first", Milliseconds: first})
+	r.Masks = compareMasks(t, d, max(1024/shrink, 8), 4096/shrink)
+	r.Lines = promised(t, d, *r, shrink)
 	l := newLlama(t, d, shrink)
 	r.Figures = append(r.Figures, figure{Name: "forward, 1B Llama, 1024 tokens", Milliseconds: s.time(func() { l.forward(false) })})
 	labels := make([]int32, l.tokens)
 	r.Figures = append(r.Figures, figure{Name: "LoRA step, 1B Llama, 1024 tokens", Milliseconds: s.time(func() { l.step(labels) })})
-	r.Lines = promised(t, d, r, shrink)
-	return r
+	r.Lines = promised(t, d, *r, shrink)
+	r.Complete = true
 }
 
-// TestMeasureDevice writes what the first device reaches to the file that COMPRESS_CUDA_REPORT names.
+// TestMeasureDevice writes what the first device reaches to the file that COMPRESS_CUDA_REPORT names, with what the tests said whose output lies
+// beside it, named like it with .log behind.
 func TestMeasureDevice(t *testing.T) {
 	file := os.Getenv("COMPRESS_CUDA_REPORT")
 	if file == "" {
@@ -243,11 +252,15 @@ func TestMeasureDevice(t *testing.T) {
 		}
 		repeats = 1
 	}
-	text, err := json.MarshalIndent(measure(t, d, shrink, repeats), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	r := measured{Conformance: readConformance(t, file+".log")}
+	defer func() {
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err == nil {
+			err = os.WriteFile(file, append(text, '\n'), 0o666)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	measure(t, d, shrink, repeats, &r)
 }
