@@ -69,8 +69,9 @@ type FormulaInputs struct {
 // ErrFormula is the error of a formula that cannot be compiled, or inputs that do not fit it.
 var ErrFormula = errors.New("bad formula")
 
-// Scorer is a device that compiles formulas: each becomes a kernel of its own, of which a device keeps a bounded number. Errors that
-// the methods return wrap [ErrFormula] or say why nothing was compiled; failures of the device are reported by Sync.
+// Scorer is a device that computes formulas: it reads them, and makes kernels of those that come often, of which it keeps a bounded number,
+// with the same bits. Errors that the methods return wrap [ErrFormula] or say why nothing was computed; failures of the device are reported by
+// Sync.
 type Scorer interface {
 	// Score writes the values of a formula to dst, F32.
 	Score(dst Mat, f Formula, in FormulaInputs) error

@@ -17,6 +17,12 @@
 // not copied again, and [Device.Keep] tells where a copy is already. So a model of any size runs, a block at a time, on a device
 // that holds the operands of one operation.
 //
+// # Formulas
+//
+// A formula is read by a kernel, so that one that was never seen costs no compilation: statistics, scores, and scores with the selection of
+// a row are one launch each. After 256 uses the driver compiles it, on a thread beside the work, and what it made is used from then on, with
+// the same bits; 64 stay loaded. A formula of more than eight values at a time is compiled at its first use.
+//
 // # Accuracy
 //
 // Products, and attention and its gradients for more than 16 queries with heads of up to 128 channels, run on tensor cores without rounding their factors: a
