@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,6 +33,9 @@ func TestManual(t *testing.T) {
 		})
 		if !strings.Contains(plain, c.Example) {
 			t.Errorf("%s: the example is not on the page as it is", c.CommandPath())
+		}
+		if bad := regexp.MustCompile(`\n\n|\.SH [A-Z ]+\n\.PP|\.PP\n\.`).Find(text); bad != nil {
+			t.Errorf("%s: %q is nothing that roff needs", c.CommandPath(), bad)
 		}
 		if missing == nil && (c.Name() == "prune" || c.Name() == "lora") {
 			cmd := exec.Command(groff, "-man", "-Tutf8", "-ww", "-z")
@@ -103,5 +107,38 @@ func TestCompletions(t *testing.T) {
 		if got := completed(t, words...); !strings.Contains(got, c.want) {
 			t.Errorf("%q offers %q, want %q", c.line, got, c.want)
 		}
+	}
+}
+
+// bashTry calls the function that completion bash defines as bash does. What it needs of the package bash-completion stands before.
+const bashTry = `
+_init_completion() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
+compopt() { :; }
+source <(compress completion bash)
+complete -p compress >&2
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9; COMPREPLY=(); __start_compress; echo "$*: ${COMPREPLY[*]}"; }
+try compress pru
+try compress prune --save b
+try compress prune compare --methods magnitude,sp
+try compress lora combine a --majority-sign fr
+try compress convert a --dtype bf
+try compress prune --calib no
+`
+
+// TestBashCompletes: bash completes verbs, closed sets and parts of lists, and leaves files to itself.
+func TestBashCompletes(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash here")
+	}
+	cmd := exec.Command(bash, "--norc", "-c", bashTry)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t))+string(os.PathListSeparator)+os.Getenv("PATH"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	want := "compress pru: prune\ncompress prune --save b: bitmask\ncompress prune compare --methods magnitude,sp: magnitude\\,sparsegpt\n" +
+		"compress lora combine a --majority-sign fr: frequency\ncompress convert a --dtype bf: bf16\ncompress prune --calib no: \n"
+	if err != nil || string(out) != want || !strings.Contains(stderr.String(), "-o default") {
+		t.Errorf("%v: %s\ngot\n%s\nwant\n%s", err, stderr.String(), out, want)
 	}
 }

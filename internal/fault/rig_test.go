@@ -248,7 +248,7 @@ func (r *rig) outputs() (outputs, error) {
 }
 
 // volatile are the keys of JSON files that hold times, memory, or whether a run was continued.
-var volatile = regexp.MustCompile(`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings)$`)
+var volatile = regexp.MustCompile(`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free_bytes|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings)$`)
 
 // digest is the hash of a file without volatile figures. Pages are the same if they are whole: their figures are those of the JSON files beside them.
 func digest(path string) (string, error) {

@@ -17,8 +17,8 @@ func told(t *testing.T) *Report {
 	r := &Report{Quick: true}
 	err := json.Unmarshal([]byte(`{
 		"search": {"winner": {"formula": "W*sqrt(X)", "size": 4}, "counts": {"generated": 9, "evaluated": 3},
-			"test": [{"windows": 8, "metrics": [{"metric": "dense", "perplexity": 1.9}, {"metric": "wanda", "perplexity": 2.5, "perplexity_se": 0.1, "ci95_low": -0.1, "ci95_high": 0.2, "winner_is": "not told apart"},
-				{"metric": "expr:W*sqrt(X)", "perplexity": 2.4}]}],
+			"test": [{"windows": 8, "metrics": [{"metric": "dense", "ppl": 1.9}, {"metric": "wanda", "ppl": 2.5, "stderr": 0.1, "ci95_low": -0.1, "ci95_high": 0.2, "winner_is": "not told apart"},
+				{"metric": "expr:W*sqrt(X)", "ppl": 2.4}]}],
 			"candidates": [{"size": 4, "quality": 1, "full": 0.9}, {"size": 5, "quality": 2}, {"size": 6, "quality": 2, "full": 2}, {"size": 7, "quality": 1, "full": 0.8}]},
 		"prune": {"seqlen": 256, "dense": {"ppl": 1.9, "stderr": 0.1, "nll": 0.64, "tokens": 100}, "packed_bytes": {"0.5": 600000, "2:4": 610000}, "runs": [
 			{"method": "wanda", "target": "0.5", "ppl": 2.2, "stderr": 0.1, "nll": 0.8, "sparsity": 0.5}, {"method": "wanda", "target": "2:4", "ppl": 2.8, "nll": 1, "sparsity": 0.5},

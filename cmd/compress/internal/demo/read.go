@@ -53,8 +53,8 @@ type Search struct {
 // Metric is a metric on the search's test data, against the winner.
 type Metric struct {
 	Name       string   `json:"metric"`
-	Perplexity float64  `json:"perplexity"`
-	Stderr     *float64 `json:"perplexity_se"`
+	Perplexity float64  `json:"ppl"`
+	Stderr     *float64 `json:"stderr"`
 	Low        *float64 `json:"ci95_low"`
 	High       *float64 `json:"ci95_high"`
 	Winner     string   `json:"winner_is"`

@@ -55,18 +55,19 @@ func (r *Report) write(c *cobra.Command) error {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
+// edition is the date on the pages: that of the program's build would make every build's pages differ.
+const edition = "2026-11-21"
+
 // Page is the manual page of a command.
 func Page(c *cobra.Command) []byte {
 	p, root := &page{}, c.Root()
-	p.line(`.TH "%s" 1 "" "%s %s" "Manual of %s"`, escaped(strings.ToUpper(pageName(c))), root.Name(), escaped(root.Version), root.Name())
+	p.line(`.TH "%s" 1 "%s" "%s %s" "Manual of %s"`, escaped(strings.ToUpper(pageName(c))), edition, root.Name(), escaped(root.Version), root.Name())
 	p.section("NAME")
 	p.line(`%s \- %s`, escaped(pageName(c)), escaped(c.Short))
 	p.section("SYNOPSIS")
 	p.line(`\fB%s\fR`, escaped(c.UseLine()))
 	p.section("DESCRIPTION")
-	for line := range strings.Lines(c.Long) {
-		p.line(".PP\n%s", escaped(strings.TrimSpace(line)))
-	}
+	p.paragraphs(c.Long)
 	p.verbs(c)
 	p.flags(c)
 	if c.Example != "" {
@@ -87,6 +88,21 @@ type page struct{ bytes.Buffer }
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 func (p *page) section(title string) { p.line(".SH %s", title) }
+
+// paragraphs writes the lines of a text, each as a paragraph.
+func (p *page) paragraphs(text string) {
+	first := true
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if !first {
+			p.line(".PP")
+		}
+		p.line("%s", escaped(line))
+		first = false
+	}
+}
 
 // item is a term and what it means.
 func (p *page) item(term, text string) { p.line(".TP\n\\fB%s\\fR\n%s", escaped(term), escaped(text)) }

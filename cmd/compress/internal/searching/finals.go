@@ -92,10 +92,10 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 // Tested is a metric on the test data of a case.
 type Tested struct {
 	Metric     string  `json:"metric"`
-	Loss       float64 `json:"loss"` // mean over windows, nats a token
-	SE         float64 `json:"loss_se"`
-	Perplexity float64 `json:"perplexity"`
-	PPLSE      float64 `json:"perplexity_se"`
+	Loss       float64 `json:"nll"` // mean over windows, nats a token
+	SE         float64 `json:"nll_stderr"`
+	Perplexity float64 `json:"ppl"`
+	PPLSE      float64 `json:"stderr"`
 	// Versus is its loss less the winner's, window by window: above 0 where the winner is better. Adjusted is for the rivals of the
 	// case. Nil for the winner itself and for the dense model.
 	Versus  *contest.Versus `json:"versus_winner,omitempty"`
