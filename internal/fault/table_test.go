@@ -50,6 +50,11 @@ Every verb that writes was run with faults at chosen moments by ` + "`internal/f
 	cells(&b, list, func(kind string) bool { return !strings.HasPrefix(kind, "flip") })
 	b.WriteString("\nA killed run may be killed again while it is resumed. Bits were flipped in what a killed run had left, and in inputs before a run:\n\n")
 	flips(&b, list)
+	b.WriteString(`
+What counts as equal leaves out times, memory, flags and the time a run ended in reports; pages are only checked for being whole, and logs for being there. Of what the verb run keeps for the next
+one, the session's name and hashes of outputs, which hold times, are left out: the outputs are compared themselves. A short write is a call that ends with fewer bytes. Weights that are cut off
+at several moments of every verb that computes from them have a test of their own, TestShortenedWeights.
+`)
 	b.WriteString("\n## What is said\n\nOne message of each way of saying something, by verb (numbers and folders taken out):\n\n")
 	said := map[string]bool{}
 	for _, line := range messages(list) {
