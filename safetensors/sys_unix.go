@@ -23,6 +23,12 @@ func diskError(err error, f *os.File, need int64) error {
 		return fault(fmt.Errorf("%w: %w", ErrFileSize, cause), -1, "it needs %d bytes", need)
 	case unix.ENOSPC, unix.EDQUOT:
 		free, _ := disk.Free(f)
+		if short := (*disk.ShortError)(nil); errors.As(err, &short) {
+			free = short.Free // from before the attempt
+		}
+		if free < 0 {
+			return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed", need)
+		}
 		return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed, %d are free", need, free)
 	}
 	return err

@@ -19,24 +19,51 @@ func Retry(call func() error) error {
 	}
 }
 
-// Reserve reserves the blocks of a file of the given size, so that writing into it cannot run out of space. Where that is not
-// possible, it sets the size after looking at the free space, which others may take meanwhile.
-func Reserve(f *os.File, size int64) error {
-	err := Retry(func() error { return reserve(f, size) })
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
-		return err
-	}
-	if free, ok := Free(f); ok && free < size {
-		return unix.ENOSPC
-	}
-	return f.Truncate(size)
+// ShortError says that a file system has less room than a file needs. It wraps the system's reason, as [unix.ENOSPC].
+type ShortError struct {
+	Need, Free int64 // bytes; Free is -1 where the system does not tell
+	Err        error
 }
 
-// Free gives the bytes that a process without privileges may still write beside f.
-func Free(f *os.File) (int64, bool) {
-	var stat unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
-		return 0, false
+// Error implements error.
+func (e *ShortError) Error() string { return e.Err.Error() }
+
+// Unwrap is the system's reason.
+func (e *ShortError) Unwrap() error { return e.Err }
+
+// Reserve reserves the blocks of an empty file of the given size, so that writing into it cannot run out of space. Where that is
+// not possible, it sets the size, and others may take the space meanwhile. It looks at the free space first: a file system may
+// hand out all that it has before it finds that too little. After a [*ShortError] the file is empty again.
+func Reserve(f *os.File, size int64) error { return reserveWith(f, size, reserve) }
+
+func reserveWith(f *os.File, size int64, reserve func(*os.File, int64) error) error {
+	free, most := Free(f)
+	if most >= 0 && size > most {
+		return &ShortError{size, free, unix.ENOSPC}
 	}
-	return int64(stat.Bavail) * int64(stat.Bsize), true
+	err := Retry(func() error { return reserve(f, size) })
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+		return f.Truncate(size)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		if cut := f.Truncate(0); cut != nil {
+			return errors.Join(&ShortError{size, free, err}, cut)
+		}
+		return &ShortError{size, free, err}
+	}
+	return err
+}
+
+// Free gives the bytes that a process without privileges may still write beside f, and those that this process may, which the
+// superuser's reserve may add to; -1 where the file system does not tell.
+func Free(f *os.File) (free, most int64) {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil || stat.Blocks == 0 {
+		return -1, -1
+	}
+	free, most = int64(stat.Bavail)*int64(stat.Bsize), int64(stat.Bavail)*int64(stat.Bsize)
+	if os.Geteuid() == 0 {
+		most = int64(stat.Bfree) * int64(stat.Bsize)
+	}
+	return free, most
 }
