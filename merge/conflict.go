@@ -124,7 +124,7 @@ type analysis struct {
 	counts  []*conflict.Counts
 	tensors []int // which tensors of the plan those are
 	skipped []string
-	there   int // tensors that the device counted
+	result  *stream.Result
 }
 
 // analyse counts conflicts tensor by tensor.
@@ -159,10 +159,8 @@ func (w *work) analyse(ctx context.Context, density float64, progress func(Progr
 		var done atomic.Int64
 		o.Progress = func(n int64) { progress(Progress{Done: done.Add(n), Total: total}) }
 	}
-	found, err := stream.Inspect(ctx, groups, o)
-	if err == nil {
-		a.there = found.There
-	}
+	result, err := stream.Inspect(ctx, groups, o)
+	a.result = result
 	return a, err
 }
 
@@ -197,7 +195,7 @@ func (a *analysis) report(granularity string) *ConflictReport {
 	w := a.w
 	r := &ConflictReport{
 		Version: output.Version(), Base: w.plan.Models[w.plan.Base].String(), Density: a.density, Granularity: granularity,
-		Baseline: conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings, BytesIn: w.plan.Summary().BytesIn, There: a.there,
+		Baseline: conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings, BytesIn: w.plan.Summary().BytesIn, There: a.result.There,
 	}
 	for _, m := range a.inputs {
 		r.Models = append(r.Models, w.modelName(m))
