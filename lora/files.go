@@ -90,23 +90,23 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	return &FoldReport{Model: model, Adapter: dir, Notes: notes, Report: *r}, nil
 }
 
-// foldJob identifies the work of folding by all that the output depends on.
+// foldJob identifies the work of folding by all that the output depends on: what is in the files, wherever they lie.
 func foldJob(weights, dir string, o FoldOptions) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "fold 1\n%s\n%v %d\n", weights, o.Safe, o.MaxShardSize)
-	for _, name := range []string{peft.ConfigName, peft.WeightsName} {
-		f, err := regular.Open(filepath.Join(dir, name))
-		if err != nil {
-			return "", err
-		}
-		n, err := io.Copy(h, f)
-		fmt.Fprintf(h, "\n%d\n", n)
-		f.Close()
-		if err != nil {
-			return "", err
-		}
+	fmt.Fprintf(h, "fold 2\n%s\n%v %d\n", weights, o.Safe, o.MaxShardSize)
+	settings, err := peft.Settings(dir)
+	if err != nil {
+		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	fmt.Fprintf(h, "%s\n", settings)
+	f, err := regular.Open(filepath.Join(dir, peft.WeightsName))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	n, err := io.Copy(h, f)
+	fmt.Fprintf(h, "\n%d\n", n)
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base (nil), the modules are those that
