@@ -36,8 +36,6 @@ var injections = []injection{
 	{kind: "rename EIO", calls: []string{kindRename, kindLink}, errno: syscall.EIO},
 	{kind: "open EIO", calls: []string{kindOpen, kindCreate, kindMkdir}, errno: syscall.EIO},
 	{kind: "resize EIO", calls: []string{kindResize, kindRemove}, errno: syscall.EIO},
-	{kind: "queue create EIO", calls: []string{kindCreate}, errno: syscall.EIO, below: ".blk"},
-	{kind: "queue EIO", calls: []string{kindOpen, kindCreate, kindMkdir, kindWrite, kindSync, kindRename, kindResize, kindRemove}, errno: syscall.EIO, below: "/jetstream/"},
 	{kind: "map ENOMEM", calls: []string{kindMap}, errno: syscall.ENOMEM},
 	{kind: "ENOSPC", calls: []string{kindWrite, kindCreate, kindMkdir, kindResize}, errno: syscall.ENOSPC, sticky: true},
 	{kind: "EDQUOT", calls: []string{kindWrite}, errno: syscall.EDQUOT},
@@ -45,6 +43,8 @@ var injections = []injection{
 	{kind: "EINTR", calls: []string{kindRead, kindWrite, kindSync, kindRename, kindOpen, kindCreate, kindMkdir, kindResize, kindRemove}, errno: syscall.EINTR, mild: true},
 	{kind: "short read", calls: []string{kindRead}, short: true, mild: true},
 	{kind: "short write", calls: []string{kindWrite}, short: true, mild: true},
+	{kind: "queue create EIO", calls: []string{kindCreate}, errno: syscall.EIO, below: ".blk"},
+	{kind: "queue EIO", calls: []string{kindOpen, kindCreate, kindMkdir, kindWrite, kindSync, kindRename, kindResize, kindRemove}, errno: syscall.EIO, below: "/jetstream/"},
 }
 
 // TestInjectionCampaign: a system call on a file that fails makes the run fail with one line that names the file, if it fails at all, with nothing
