@@ -13,7 +13,7 @@ func mergeCmd(a *shell.App) *cobra.Command {
 		Use: "merge RECIPE.yaml --out DIR", Short: "Merge checkpoints by a recipe",
 		Long: "Merges checkpoints of one architecture by a recipe in mergekit's YAML: " + merging.MethodList() + ". Inputs are streamed " +
 			"through --memory, whatever their size; the output appears when it is complete and read back, with a model card. An " +
-			"interrupted merge continues with --resume to the same bytes. --dry-run shows the plan and writes nothing. A recipe with the " +
+			"interrupted merge continues with --resume to the same bytes. --dry-run shows the plan and writes nothing. Vocabularies that differ are united with tokenizer_source or tokenizer, as mergekit does. A recipe with the " +
 			"key experts, as mergekit-moe takes them, makes a mixture of experts.",
 		Example: "compress merge recipe.yaml --out merged\ncompress merge recipe.yaml --dry-run",
 		Args:    cobra.ExactArgs(1), Resumes: true,
