@@ -272,7 +272,8 @@ func TestPermutedPattern(t *testing.T) {
 	}
 }
 
-// TestConstantScores: scores that rank nothing are errors for every metric, but for a matrix of zeros, which loses nothing.
+// TestConstantScores: scores that rank nothing are errors for every metric, but for a matrix of zeros, or one whose inputs are, which
+// loses nothing. The report names the latter.
 func TestConstantScores(t *testing.T) {
 	tmp := t.TempDir()
 	set := func(name string, change func(v []float32)) string {
@@ -294,6 +295,10 @@ func TestConstantScores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	product, err := MetricByName("expr:W*X")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		dir    string
 		metric Metric
@@ -309,13 +314,20 @@ func TestConstantScores(t *testing.T) {
 		{zero, RIA(), "", false},
 		{zero, PrunerZero(), "", false},
 		{zero, formula, Row, false},
-		{dead, Wanda(), "", true},
+		{dead, Wanda(), "", false}, // which of them go makes no difference
+		{dead, WandaVariant(), "", false},
+		{dead, RIA(), "", false},
+		{dead, GBLM(), "", false},
+		{dead, product, Row, false},
 		{dead, Magnitude(), "", false},
 		{dead, SparseGPT(), "", false}, // the report counts dead inputs
 	} {
-		_, err := Model(ctx, load(t, c.dir, 1, lm.Options{}), windows(2, 8, 61), Options{Metric: c.metric, Group: c.group, Sparsity: .5})
+		r, err := Model(ctx, load(t, c.dir, 1, lm.Options{}), windows(2, 8, 61), Options{Metric: c.metric, Group: c.group, Sparsity: .5})
 		if errors.Is(err, ErrConstant) != c.fails || !c.fails && err != nil || c.fails && !strings.Contains(err.Error(), `tensor "model.layers.1.self_attn.q_proj.weight"`) {
 			t.Errorf("%s, %s: %v", filepath.Base(c.dir), c.metric.Name, err)
+		}
+		if c.dir == dead && err == nil && (c.metric.Needs == SumSquares) != strings.Contains(strings.Join(r.Notes, "\n"), "went as ties do: model.layers.1.self_attn.q_proj.weight, ") {
+			t.Errorf("%s: notes %q", c.metric.Name, r.Notes)
 		}
 	}
 }

@@ -66,6 +66,9 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 	}
 	defer release()
 	c.t.Empty = w.ops.CountZero(own) == own.Len()
+	if c.t.Idle = !c.t.Empty && inflow.Idle(w.o.Metric.Needs, c.in.G, c.in.SumSquares, c.in.Sums, c.in.Variances); c.t.Idle {
+		c.plan.group = Row // with the others all would go, which are as low as the lowest
+	}
 	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.Update.needs())
 	order, err := w.chooseInto(ctx, l, c, stats)
 	if err == nil {
@@ -273,15 +276,15 @@ func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
 	}
 	first, same, err := host.Constant(w.dev, score)
 	if err == nil && same {
-		err = w.unranked(m, in.W, first)
+		err = w.unranked(m, in, first)
 	}
 	return score, err
 }
 
-// unranked is the error about scores that are all the same. A matrix of zeros loses nothing, whichever of them go.
-func (w *walk) unranked(m Metric, x kernels.Mat, score float32) error {
+// unranked is the error about scores that are all the same. A matrix of zeros, or of inputs that are, loses nothing, whichever go.
+func (w *walk) unranked(m Metric, in Inputs, score float32) error {
 	switch {
-	case w.ops.CountZero(x) == x.Len():
+	case w.ops.CountZero(in.W) == in.W.Len(), score == 0 && inflow.Idle(m.Needs, in.G, in.SumSquares, in.Sums, in.Variances):
 		return nil
 	case score-score != 0:
 		return fmt.Errorf("metric %s: %w: all scores are %g", m.Name, ErrNonFinite, score)
@@ -316,7 +319,7 @@ func (w *walk) stream(c *change) error {
 		return w.ops.Sync()
 	})
 	if err == nil && constant {
-		return w.unranked(w.o.Metric, c.in.W, first)
+		return w.unranked(w.o.Metric, c.in, first)
 	}
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))
@@ -345,7 +348,7 @@ func (w *walk) fuse(c *change) (done bool, err error) {
 		c.t.NearTies, err = s.Choose(c.keep, func(mask kernels.Mat, s kernels.Score) { c.plan.mask(w.ops, mask, s) })
 	}
 	if err == nil && span == 0 {
-		err = w.unranked(m, c.in.W, lo)
+		err = w.unranked(m, c.in, lo)
 	}
 	return !errors.Is(err, fused.ErrHost), err
 }

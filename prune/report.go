@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/record"
 )
 
 // Report is the record of a run.
@@ -71,6 +72,7 @@ type Tensor struct {
 	Short     int     `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
 	Unrouted  bool    `json:"unrouted,omitempty"`
 	Empty     bool    `json:"empty,omitempty"` // all its weights were 0 before
+	Idle      bool    `json:"idle,omitempty"`  // all that the metric looks at besides the weights was 0
 
 	Alpha   float64         `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
 	Damping *linalg.Damping `json:"damping,omitempty"` // of the Hessian
@@ -145,7 +147,7 @@ func (r *Report) add(t Tensor) {
 func (r *Report) close() {
 	type sum struct{ zeros, weights int64 }
 	blocks := make([]sum, len(r.Blocks))
-	structured, empty, bad := 0, 0, int64(0)
+	structured, empty, bad, idle := 0, 0, int64(0), []string(nil)
 	for _, t := range r.Tensors {
 		blocks[t.Block].zeros += t.Zeros
 		blocks[t.Block].weights += t.Zeros + t.Kept
@@ -153,16 +155,19 @@ func (r *Report) close() {
 		if t.Empty {
 			empty++
 		}
+		if t.Idle {
+			idle = append(idle, t.Name)
+		}
 		if t.Pattern.Structured() && !t.Dense {
 			structured++
 		}
 	}
 	r.Total.Exact = structured > 0 && bad == 0
 	for i, b := range blocks {
-		r.Blocks[i].Sparsity = ratio(b.zeros, b.weights)
+		r.Blocks[i].Sparsity = record.Ratio(b.zeros, b.weights)
 	}
-	r.Total.Sparsity = ratio(r.Total.Zeros, r.Total.Weights)
-	r.Total.Overall = ratio(r.Total.Zeros, r.Model.Parameters)
+	r.Total.Sparsity = record.Ratio(r.Total.Zeros, r.Total.Weights)
+	r.Total.Overall = record.Ratio(r.Total.Zeros, r.Model.Parameters)
 	if n := r.Total.Unrouted; n > 0 {
 		r.note("%d matrices saw no calibration token, as experts may, or have no gradient, and were ranked by |W|", n)
 	}
@@ -175,6 +180,7 @@ func (r *Report) close() {
 	if r.Total.Dead > 0 {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
+	r.Notes = append(r.Notes, record.Idle(idle)...)
 	r.noteRestored()
 	r.noteWorse()
 	missed := slices.DeleteFunc(slices.Clone(r.Tensors), func(t Tensor) bool { return t.Group != Share || t.Sparsity > t.Target-.005 })
@@ -225,13 +231,6 @@ func (r *Report) noteRestored() {
 	default:
 		r.note("%d of %d matrices were taken from an interrupted run", n, r.Total.Matrices)
 	}
-}
-
-func ratio(a, b int64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return float64(a) / float64(b)
 }
 
 func (r *Report) note(format string, args ...any) {
