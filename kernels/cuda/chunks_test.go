@@ -91,8 +91,8 @@ func contents(t *testing.T, d *cuda.Device, m kernels.Mat) (out []byte) {
 func TestChunksGiveTheBitsOfElements(t *testing.T) {
 	d := open(t, "")
 	for _, dt := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-		for _, cols := range []int{64, 1000, 1003, 4096, 4104, 12296} {
-			const rows = 3
+		for _, cols := range []int{64, 1003, 4096, 12296} {
+			const rows = 2
 			values, factors := floats(uint64(cols), rows*cols), floats(9, cols)
 			for i := range values {
 				values[i] = float32(math.Round(float64(values[i])*64)) / 64 // ties
