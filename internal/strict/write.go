@@ -85,7 +85,7 @@ func scalar(text string, quoted bool) string {
 
 // plain tells text that needs no quotes: letters, digits and the punctuation of paths and numbers.
 func plain(text string) bool {
-	if text == "" || text == "..." || text[0] == '-' && !isNumber(text) { // "..." alone on a line ends a document
+	if text == "" || strings.HasPrefix(text, "...") || text[0] == '-' && !isNumber(text) { // "..." at the beginning of a line ends a document
 		return false
 	}
 	for i := range len(text) {
