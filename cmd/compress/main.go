@@ -19,15 +19,24 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run executes one command line and returns its exit code. The first interrupt cancels the work, a second one ends the
-// process at once.
+// run executes one command line and returns its exit code. The first interrupt, or end of the terminal, cancels the work, a second one
+// ends the process at once.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	signal.Ignore(syscall.SIGXFSZ) // a limit on file sizes is then an error of the write, not the end of the process
 	a := shell.New(args, stdout, stderr)
 	return a.Execute(ctx, root(a))
+}
+
+// ends are the signals that end the work. One that was ignored when the process began, as nohup does, stays ignored.
+func ends() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
 }
 
 // root is the command with every verb: this list is the whole command table.

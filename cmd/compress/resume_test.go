@@ -101,7 +101,7 @@ func TestKillAndResume(t *testing.T) {
 	for i, point := range []struct {
 		lines  int
 		signal syscall.Signal
-	}{{1, syscall.SIGKILL}, {2, syscall.SIGKILL}, {4, syscall.SIGKILL}, {2, syscall.SIGINT}, {3, syscall.SIGTERM}} {
+	}{{1, syscall.SIGKILL}, {2, syscall.SIGKILL}, {4, syscall.SIGKILL}, {2, syscall.SIGINT}, {3, syscall.SIGTERM}, {2, syscall.SIGHUP}} {
 		out := filepath.Join(dir, string(rune('a'+i)))
 		code, stderr, stopped := stopAt(t, binary, out, point.lines, point.signal)
 		if stopped {
@@ -121,7 +121,7 @@ func TestKillAndResume(t *testing.T) {
 			t.Errorf("after %v at line %d: the masks differ (%v)", point.signal, point.lines, err)
 		}
 	}
-	t.Logf("%d of 5 runs were stopped midway", midway)
+	t.Logf("%d of 6 runs were stopped midway", midway)
 	if midway == 0 {
 		t.Skip("every run ended before its signal: nothing was tested")
 	}

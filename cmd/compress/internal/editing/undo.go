@@ -23,6 +23,9 @@ type Undone struct {
 	Tensors []string `json:"tensors"` // that were restored
 }
 
+// errOriginal: a checkpoint without its edits is not the model that was edited.
+var errOriginal = errors.New("it is not the model that was edited")
+
 // journalOf reads the journal of an output of the verb.
 func journalOf(dir string) (*edit.Journal, error) {
 	journal, err := readJournal(dir)
@@ -80,8 +83,31 @@ func Undo(j *shell.Job, dir string, to int) (any, error) {
 	if err := shell.WriteFile(filepath.Join(dir, edit.JournalName), text.Bytes()); err != nil {
 		return nil, err
 	}
+	if to == 0 {
+		if err := original(j, dir, journal.Model); err != nil {
+			return nil, err
+		}
+	}
 	j.Printf("%s: %d of %d steps kept, %d edits taken out\n", dir, to, r.From, len(r.Removed))
 	return r, nil
+}
+
+// original checks that a checkpoint without its edits is the model that its journal began with, if that says which: matrices that no
+// edit changed may have been damaged, or replaced, meanwhile.
+func original(j *shell.Job, dir, model string) error {
+	if model == "" {
+		return nil
+	}
+	src, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	sum, err := lm.Fingerprint(j.Ctx, dir, src)
+	if err == nil && sum != model {
+		err = fmt.Errorf("%s: the edits are taken out, but its other weights, or its config.json, are not those that %s was made with: %w (HINT: edit verify %[1]s --base BASE names the first tensor)", dir, edit.JournalName, errOriginal)
+	}
+	return err
 }
 
 // rewrite replaces the files that hold tensors which have to change, one by one; each is replaced when it is complete.
