@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/internal/seal"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Unit is a sequence: an editor of the plan on a model with one order of the edits.
@@ -242,7 +243,7 @@ func (q *sequence) open(ctx context.Context) (err error) {
 	}
 	q.e.Close()
 	path := q.journalPath(q.state.Applied)
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}

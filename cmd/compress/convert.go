@@ -70,12 +70,10 @@ func convert(j *shell.Job, path string, o convertFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !j.Quiet {
-		t := &report.Table{Columns: report.Columns("", "bytes", "tensors", "shards")}
-		t.Add("source", shell.Size(r.BytesIn), nil, nil)
-		t.Add("output", shell.Size(r.BytesOut), r.Tensors, r.Shards)
-		t.Note = fmt.Sprintf("%d cast, %d packed, %d unpacked; in %s", r.Cast, r.Packed, r.Unpacked, r.Out)
-		j.Table(t)
-	}
+	t := &report.Table{Columns: report.Columns("", "bytes", "tensors", "shards")}
+	t.Add("source", shell.Size(r.BytesIn), nil, nil)
+	t.Add("output", shell.Size(r.BytesOut), r.Tensors, r.Shards)
+	t.Note = fmt.Sprintf("%d cast, %d packed, %d unpacked; in %s", r.Cast, r.Packed, r.Unpacked, r.Out)
+	j.Table(t)
 	return r, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/jinja"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -145,7 +146,7 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 		return names, nil
 	}
 	before := s.lib.Names()
-	if err := s.lib.Add(os.ReadFile, name, skip); err != nil {
+	if err := s.lib.Add(readFile, name, skip); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -158,6 +159,11 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 	s.files[whole] = names
 	return names, nil
 }
+
+// maxTask bounds a task file.
+const maxTask = 16 << 20
+
+func readFile(name string) ([]byte, error) { return regular.ReadFile(name, maxTask) }
 
 func (s *Suite) folder(dir string) ([]string, error) {
 	files, err := taskfile.Folder(os.DirFS(dir))

@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/router"
 	"github.com/modelcompress/compress/safetensors"
@@ -161,12 +161,5 @@ const sideLimit = 64 << 20
 
 // readSmall reads a plain file that must not be large.
 func readSmall(path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > sideLimit {
-		return nil, fmt.Errorf("%s: not a plain file of at most %d bytes", path, sideLimit)
-	}
-	return os.ReadFile(path)
+	return regular.ReadFile(path, sideLimit)
 }

@@ -8,12 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/merge/internal/experts"
 )
 
 // Hash reads a file for its hash.
 func Hash(ctx context.Context, path string) (experts.File, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return experts.File{}, err
 	}

@@ -3,9 +3,9 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -85,9 +85,12 @@ func Compare(j *shell.Job, a, b string, o CompareOptions) (*Comparison, error) {
 	return c, nil
 }
 
+// maxReport bounds what is read of a report.
+const maxReport = 64 << 20
+
 // read opens a report.
 func read(path string) (*Report, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxReport)
 	if err != nil {
 		return nil, err
 	}

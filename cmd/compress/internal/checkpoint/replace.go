@@ -90,7 +90,7 @@ func IsReport(path string) bool {
 	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Size() > maxReport {
 		return false
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, maxReport)
 	var r struct {
 		Command string `json:"command"`
 		Version string `json:"version"`

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Report is what the demo measured: figures of the reports that its steps wrote.
@@ -167,12 +168,15 @@ type reader struct {
 	err error
 }
 
+// maxReport bounds what is read of a report.
+const maxReport = 256 << 20
+
 // json reads a file into a value.
 func (r *reader) json(path string, into any) {
 	if r.err != nil {
 		return
 	}
-	data, err := os.ReadFile(filepath.Join(r.dir, filepath.FromSlash(path)))
+	data, err := regular.ReadFile(filepath.Join(r.dir, filepath.FromSlash(path)), maxReport)
 	if err == nil {
 		err = json.Unmarshal(data, into)
 	}

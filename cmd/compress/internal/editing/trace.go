@@ -79,7 +79,7 @@ func Trace(j *shell.Job, path string, o TraceOptions) (any, error) {
 	if err := r.page().HTML(&text); err != nil {
 		return nil, err
 	}
-	return r, shell.WriteFile(o.HTML, text.Bytes())
+	return r, j.Write(o.HTML, text.Bytes())
 }
 
 // isPage knows the pages that this program writes.

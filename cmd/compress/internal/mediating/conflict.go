@@ -64,7 +64,7 @@ func Conflict(j *shell.Job, path string, o ConflictOptions) (any, error) {
 	if err := conflictPage(result).HTML(&page); err != nil {
 		return nil, err
 	}
-	return result, shell.WriteFile(o.HTML, page.Bytes())
+	return result, j.Write(o.HTML, page.Bytes())
 }
 
 // measures is a row per group, the baseline last.

@@ -105,9 +105,7 @@ func (s *search) run() (any, error) {
 	if err := s.crew.Withdraw(s.Ctx); err != nil {
 		return nil, err
 	}
-	if !s.Quiet {
-		s.Table(found(result, s.out))
-	}
+	s.Table(found(result, s.out))
 	return result, nil
 }
 

@@ -124,26 +124,24 @@ func dryRun(j *shell.Job, r merge.Recipe, o merge.Options) (any, error) {
 
 // showPlan shows what the merge of one document would do.
 func showPlan(j *shell.Job, s *merge.Summary) {
-	if !j.Quiet {
-		t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
-		for _, p := range s.Plan {
-			t.Add(p.Name, p.DType, shape(p.Shape), strings.Join(p.Sources, "; "))
-		}
-		j.Table(t)
-		t = &report.Table{Columns: report.Columns("", "")}
-		if s.Document != "" {
-			t.Add("document", s.Document)
-		}
-		t.Add("method", s.Method)
-		t.Add("models", strings.Join(s.Models, ", "))
-		t.Add("configuration from", s.Donor)
-		t.Add("tensors", shell.Thousands(int64(s.Tensors)))
-		t.Add("parameters", shell.Thousands(s.Parameters))
-		t.Add("read", shell.Size(s.BytesIn))
-		t.Add("written", shell.Size(s.BytesOut))
-		t.Add("memory", shell.Size(s.Memory))
-		j.Table(t)
+	t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
+	for _, p := range s.Plan {
+		t.Add(p.Name, p.DType, shape(p.Shape), strings.Join(p.Sources, "; "))
 	}
+	j.Table(t)
+	t = &report.Table{Columns: report.Columns("", "")}
+	if s.Document != "" {
+		t.Add("document", s.Document)
+	}
+	t.Add("method", s.Method)
+	t.Add("models", strings.Join(s.Models, ", "))
+	t.Add("configuration from", s.Donor)
+	t.Add("tensors", shell.Thousands(int64(s.Tensors)))
+	t.Add("parameters", shell.Thousands(s.Parameters))
+	t.Add("read", shell.Size(s.BytesIn))
+	t.Add("written", shell.Size(s.BytesOut))
+	t.Add("memory", shell.Size(s.Memory))
+	j.Table(t)
 	warn(j, s.Warnings)
 }
 
@@ -159,9 +157,6 @@ func show(j *shell.Job, r *merge.Report, out string) {
 			continue
 		}
 		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values; of the merged one %d are not finite", n.Tensor, n.Model, n.NaN, n.Inf, n.Output)
-	}
-	if j.Quiet {
-		return
 	}
 	t := &report.Table{Columns: report.Columns("", "")}
 	t.Add("method", r.Method)

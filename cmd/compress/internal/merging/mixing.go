@@ -53,9 +53,6 @@ func mix(j *shell.Job, m merge.Mixture, o Options, common merge.Options) (any, e
 // showMixture prints what a mixture is.
 func showMixture(j *shell.Job, r *merge.MixtureReport, note string) {
 	warn(j, r.Warnings)
-	if j.Quiet {
-		return
-	}
 	t := &report.Table{Columns: report.Columns("", ""), Note: note}
 	t.Add("kind", r.Kind)
 	t.Add("models", strings.Join(r.Models, ", "))

@@ -39,8 +39,9 @@ func Statistics(j *shell.Job, path string, o StatisticsOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	place := shell.Place{Flag: "out", Path: o.Out, What: "statistics", Own: func(path string) bool { return strings.HasSuffix(path, ".safetensors") }, Inputs: j.Inputs}
-	if err := place.Check(); err != nil {
+	place := shell.Place{Flag: "out", Path: o.Out, What: "statistics", Own: func(path string) bool { return strings.HasSuffix(path, ".safetensors") }, Inputs: j.Inputs, Seeks: true}
+	to, err := place.Target()
+	if err != nil {
 		return nil, err
 	}
 	m, err := j.Load(path, lm.Options{})
@@ -53,7 +54,7 @@ func Statistics(j *shell.Job, path string, o StatisticsOptions) (any, error) {
 		return nil, err
 	}
 	bar := j.Bars()
-	err = collect(j.Ctx, m, w, o.Out, merge.StatisticsOptions{Memory: memory, Progress: func(done, total int64) { bar.Show(o.Kind, done, total) }})
+	err = collect(j.Ctx, m, w, to, merge.StatisticsOptions{Memory: memory, Progress: func(done, total int64) { bar.Show(o.Kind, done, total) }})
 	bar.End()
 	if err != nil {
 		return nil, err

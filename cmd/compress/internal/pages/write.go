@@ -49,13 +49,11 @@ func Write(j *shell.Job, paths []string, out string, overwrite bool) (any, error
 	if err != nil {
 		return nil, err
 	}
-	if err := shell.WriteFile(out, b.Bytes()); err != nil {
+	if err := j.Write(out, b.Bytes()); err != nil {
 		return nil, err
 	}
-	if !j.Quiet {
-		j.Table(Upright(side))
-		j.Printf("written to %s\n", out)
-	}
+	j.Table(Upright(side))
+	j.Printf("written to %s\n", out)
 	return map[string]any{"out": out, "runs": side}, nil
 }
 

@@ -38,7 +38,8 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	if _, err := os.Stat(o.Out); err == nil && !o.Overwrite { // found again when it is written; this saves the work
 		return nil, fmt.Errorf("%s: %w", o.Out, safetensors.ErrExists)
 	}
-	if err := (shell.Place{Flag: "out", Path: o.Out, What: "an output of forward", Own: isForward, Inputs: j.Inputs}).Check(); err != nil {
+	to, err := shell.Place{Flag: "out", Path: o.Out, What: "an output of forward", Own: isForward, Inputs: j.Inputs, Seeks: true}.Target()
+	if err != nil {
 		return nil, err
 	}
 	in, err := safetensors.Open(o.IDs)
@@ -93,7 +94,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	bar := j.Bars()
 	defer bar.End()
 	p := Pass{Adapter: a, Model: m, Result: r, IDs: ids, Labels: labels, Grad: o.Grad, Progress: bar.Show}
-	gradients, err := p.Write(j.Ctx, o.Out, o.Overwrite)
+	gradients, err := p.Write(j.Ctx, to, o.Overwrite)
 	if err != nil {
 		return nil, err
 	}

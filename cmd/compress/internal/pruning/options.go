@@ -101,18 +101,21 @@ func noData(p prune.Options) error {
 	return shell.Usagef("--allocation %s: no calibration data (HINT: give --calib FILE, or use --allocation %s)", p.Allocation.Name, prune.Uniform)
 }
 
-// checkPlaces looks at everything that the run will write, before the work.
+// checkPlaces looks at everything that the run will write, before the work, and sets the names to what links lead to.
 func (o *Options) checkPlaces(j *shell.Job, model string) error {
-	masks := shell.Place{Flag: "masks", Path: o.Masks, What: "a file of masks of an earlier run", Own: isMasks, Inputs: j.Inputs}
-	keep := shell.Place{Flag: "save-grads", Path: o.SaveTo, What: "a file of gradients of an earlier run", Own: isGradients, Inputs: j.Inputs}
+	masks := shell.Place{Flag: "masks", Path: o.Masks, What: "a file of masks of an earlier run", Own: isMasks, Inputs: j.Inputs, Seeks: true}
+	keep := shell.Place{Flag: "save-grads", Path: o.SaveTo, What: "a file of gradients of an earlier run", Own: isGradients, Inputs: j.Inputs, Seeks: true}
 	var allow func(dir string) error
 	if o.Overwrite {
 		allow = checkpoint.Replaceable(model)
 	}
 	err := errors.Join(
 		shell.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()}, [2]string{"save-grads", o.SaveTo}),
-		masks.Check(), keep.Check(), checkpoint.Apart(model, o.Out))
-	if err != nil {
+		checkpoint.Apart(model, o.Out))
+	var failed [2]error
+	o.Masks, failed[0] = masks.Target()
+	o.SaveTo, failed[1] = keep.Target()
+	if err = errors.Join(err, failed[0], failed[1]); err != nil {
 		return err
 	}
 	if !o.Resume || o.Overwrite { // with resume alone, what is there may be the finished output of this job, which the library knows

@@ -35,7 +35,7 @@ type beforeAfter struct {
 // Model prunes one model into a folder and prints what became of it.
 func Model(j *shell.Job, path string, o Options) (*Report, error) {
 	r, err := Into(j, path, o)
-	if err == nil && !j.Quiet {
+	if err == nil {
 		r.print(j)
 	}
 	return r, err
@@ -56,6 +56,7 @@ func Into(j *shell.Job, path string, o Options) (*Report, error) {
 	if err := o.checkPlaces(j, path); err != nil {
 		return nil, err
 	}
+	opts.Gradients.Keep = o.SaveTo
 	if err := edited.Behind(path); err != nil {
 		return nil, err
 	}

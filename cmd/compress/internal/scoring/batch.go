@@ -360,7 +360,7 @@ func (b *batch) run(who crew.Where, slots int) (*BatchReport, error) {
 		return nil, err
 	}
 	file := filepath.Join(b.dir, contractFile)
-	if before, err := os.ReadFile(file); err == nil && string(before) != contract {
+	if before, err := regular.ReadFile(file, maxResults); err == nil && string(before) != contract {
 		return nil, shell.Usagef("--resume: the interrupted batch had another plan, or other models or data (HINT: start it again without --resume)")
 	}
 	if err := shell.WriteFile(file, []byte(contract)); err != nil {
@@ -447,7 +447,7 @@ func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
 		return nil, fmt.Errorf("%w: item %s", ErrPlan, item.ID)
 	}
 	o := b.optionsOf(u)
-	if text, err := os.ReadFile(filepath.Join(o.Out, resultsFile)); err == nil {
+	if text, err := regular.ReadFile(filepath.Join(o.Out, resultsFile), maxResults); err == nil {
 		var done outcome
 		if err := json.Unmarshal(text, &done); err == nil {
 			done.Reused = true

@@ -21,6 +21,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -211,7 +212,7 @@ func open(o *Options) (*output, error) {
 
 // copyFile copies a file; one that is not there is not copied.
 func copyFile(dst, src string) error {
-	in, err := os.Open(src)
+	in, err := regular.Open(src)
 	if err != nil {
 		return err
 	}

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Kind is that of the work that a batch offers.
@@ -35,7 +35,7 @@ func Serve(_ context.Context, w *crew.Worker, spec []byte) (jobs.Handler, func()
 	if s.Plan == nil {
 		return nil, nil, fmt.Errorf("%w: the specification has no plan", jobs.ErrRefused)
 	}
-	text, err := os.ReadFile(filepath.Join(s.Dir, contractFile))
+	text, err := regular.ReadFile(filepath.Join(s.Dir, contractFile), maxResults)
 	if err != nil || string(text) != s.Contract {
 		return nil, nil, fmt.Errorf("%w: the folder of the batch, %s, is not reached from here (HINT: share it, under the same path)", jobs.ErrRefused, s.Dir)
 	}

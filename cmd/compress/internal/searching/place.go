@@ -70,10 +70,13 @@ func take(o *Options) (*place, error) {
 	return p, nil
 }
 
+// maxKept bounds what is read of a report or a journal.
+const maxKept = 1 << 30
+
 // writtenBy refuses to go on with the journal of another version of the program, whose measurements may differ. What else a
 // journal has to agree with is checked when it is opened.
 func (p *place) writtenBy(version string) error {
-	text, err := os.ReadFile(p.path(journalFile))
+	text, err := regular.ReadFile(p.path(journalFile), maxKept)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

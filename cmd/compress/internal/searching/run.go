@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
@@ -184,7 +185,7 @@ func (s *search) run() (*Summary, error) {
 
 // earlier is the report of a finished search, whose test scores are not taken twice; nil if there is none of this journal.
 func (s *search) earlier(journal string) (*Report, error) {
-	text, err := os.ReadFile(s.place.path(reportFile))
+	text, err := regular.ReadFile(s.place.path(reportFile), maxKept)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -20,20 +20,22 @@ package shell
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
-	"os"
 	"strings"
 
-	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 )
 
 // App is one run of the program.
 type App struct {
 	stdout, stderr io.Writer
+	lost           *printed // knows whether stdout took everything
 	args           []string
 	working        bool // the command line was understood and the work has begun
 	resumes        bool // the verb can continue an interrupted output
@@ -43,7 +45,9 @@ type App struct {
 
 // New makes the run of a command line, without the program's name.
 func New(args []string, stdout, stderr io.Writer) *App {
-	return &App{args: args, stdout: stdout, stderr: stderr}
+	a := &App{args: args, stderr: stderr}
+	a.stdout, a.lost = keeping(stdout)
+	return a
 }
 
 // Rehearse makes Execute check a command line without doing the work: see [Verb].
@@ -53,7 +57,7 @@ func (a *App) Rehearse() { a.rehearses = true }
 func (a *App) Results() []any { return a.results }
 
 // Execute runs the command line on a command with its verbs, says in one line what is wrong, and returns the exit code:
-// 0 done, 1 the work failed, 2 wrong use, 130 ctx was cancelled.
+// 0 done, 1 the work failed or not all of its results could be printed, 2 wrong use, 130 ctx was cancelled.
 func (a *App) Execute(ctx context.Context, root *cobra.Command) int {
 	return a.exitCode(a.Run(ctx, root))
 }
@@ -78,8 +82,14 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 		completePaths(root)
 	}
 	err := root.ExecuteContext(ctx)
+	if a.lost != nil && a.lost.err != nil && !errors.Is(err, context.Canceled) {
+		a.working = true // the command line was right
+		if err == nil || errors.Is(err, a.lost.err) {
+			err = fmt.Errorf("%w: %w (HINT: look where stdout leads to)", errPrint, a.lost.err)
+		}
+	}
 	if err != nil {
-		a.printError(colorprofile.NewWriter(a.stderr, os.Environ()), root, err)
+		a.printError(terminal.Styled(a.stderr), root, err)
 	}
 	return err
 }
@@ -114,7 +124,7 @@ func (a *App) Verb(v Verb) *cobra.Command {
 	f.StringVar(&j.device, "device", "auto", "compute device: auto, cpu, ref (slow and plain) or cuda:N")
 	f.IntVar(&j.threads, "threads", 0, "worker threads; 0 is one for each processor")
 	f.Uint64Var(&j.Seed, "seed", 0, "seed of everything that is drawn")
-	f.BoolVarP(&j.Quiet, "quiet", "q", false, "no progress and no remarks")
+	f.BoolVarP(&j.Quiet, "quiet", "q", false, "no progress and no remarks on stderr; results are printed all the same")
 	f.BoolVar(&j.JSON, "json", false, "machine-readable output on stdout")
 	f.StringVar(&j.report, "report", "", "also write the run's report to this JSON file")
 	Complete(cmd, "device", "auto", "cpu", "ref", "cuda:0")

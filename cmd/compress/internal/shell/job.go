@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"runtime"
@@ -28,7 +29,7 @@ import (
 type Job struct {
 	Ctx    context.Context // cancelled by an interrupt
 	Seed   uint64          // of everything that is drawn
-	Quiet  bool            // no progress, no remarks
+	Quiet  bool            // no progress, no remarks; results are printed all the same
 	JSON   bool            // stdout is for the machine-readable result
 	Inputs []string        // files and folders that the command line names to be read
 
@@ -104,7 +105,7 @@ func (j *Job) Finish(result any) error {
 		return err
 	}
 	if j.report != "" {
-		if err := WriteFile(j.report, full); err != nil {
+		if err := j.Write(j.report, full); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 	}
@@ -158,12 +159,23 @@ func (j *Job) Record(result any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// WriteFile writes a file so that it is there completely or not at all. Pipes and devices are written directly.
-func WriteFile(path string, data []byte) error {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
-		return os.WriteFile(path, data, 0o644)
+// WriteFile writes a file of a folder that the program fills so that it is there completely or not at all.
+func WriteFile(path string, data []byte) error { return regular.WriteFile(path, data, 0o644) }
+
+// Write writes a file that a flag names: through links to the file that they lead to, which is there completely or not at all, and into
+// pipes, devices and what a process has open.
+func (j *Job) Write(path string, data []byte) error {
+	to, direct, err := regular.Target(path)
+	switch {
+	case err != nil:
+		return err
+	case !direct:
+		return regular.WriteFile(to, data, 0o644)
 	}
-	return regular.WriteFile(path, data, 0o644)
+	if st, err := os.Stat(to); err == nil && st.Mode()&fs.ModeNamedPipe != 0 {
+		j.Note("%s is a pipe: this waits until it is read", path)
+	}
+	return regular.WriteInto(j.Ctx, to, data)
 }
 
 // Note writes a remark to stderr unless --quiet.

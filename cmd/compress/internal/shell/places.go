@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // checkEmpty refuses empty arguments and flags.
@@ -70,53 +71,64 @@ type Place struct {
 	Own        func(path string) bool // tells a file that may be replaced
 	Inputs     []string               // what the run reads: [Job].Inputs
 	Folder     string                 // a folder that is there by the end of the run; empty: none
+	Seeks      bool                   // it is written in any order: no pipe or device
 }
 
-// Check tells whether the file can be written. Pipes and devices always can; an existing file must be empty or of the same
-// kind, and none of the inputs.
+// Check tells whether the file can be written. What is written into ([regular.Target]) always can, unless the file needs access in any order; an
+// existing file must be empty or of the same kind, and none of the inputs.
 func (p Place) Check() error {
+	_, err := p.Target()
+	return err
+}
+
+// Target is Check that also gives where the file will be: what a link leads to, so that the link stays.
+func (p Place) Target() (string, error) {
 	if p.Path == "" {
-		return nil
+		return "", nil
 	}
-	if err := p.checkFolder(); err != nil {
-		return err
+	to, direct, err := regular.Target(p.Path)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("--%s: %w", p.Flag, err)
+	case direct && p.Seeks:
+		return "", Usagef("--%s %s: no file, but a pipe, a device or what a process has open (HINT: name a file)", p.Flag, p.Path)
+	case direct:
+		return to, nil
 	}
-	st, err := os.Stat(p.Path)
+	if err := p.checkFolder(to); err != nil {
+		return "", err
+	}
+	st, err := os.Stat(to)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return to, nil
 	case err != nil:
-		return fmt.Errorf("--%s: %w", p.Flag, err)
+		return "", fmt.Errorf("--%s: %w", p.Flag, err)
 	case st.IsDir():
-		return Usagef("--%s %s: a folder (HINT: name a file)", p.Flag, p.Path)
-	case !st.Mode().IsRegular():
-		return nil
+		return "", Usagef("--%s %s: a folder (HINT: name a file)", p.Flag, p.Path)
 	}
 	for _, in := range p.Inputs {
 		if other, err := os.Stat(in); err == nil && os.SameFile(st, other) {
-			return Usagef("--%s %s: it is an input of this run (HINT: choose another name)", p.Flag, p.Path)
+			return "", Usagef("--%s %s: it is an input of this run (HINT: choose another name)", p.Flag, p.Path)
 		}
 	}
-	if st.Size() > 0 && !p.Own(p.Path) {
-		return Usagef("--%s %s: there is a file that is not %s, which is not replaced (HINT: choose another name)", p.Flag, p.Path, p.What)
+	if st.Size() > 0 && !p.Own(to) {
+		return "", Usagef("--%s %s: there is a file that is not %s, which is not replaced (HINT: choose another name)", p.Flag, p.Path, p.What)
 	}
-	return nil
+	return to, nil
 }
 
-// checkFolder tells whether files can be made in the folder.
-func (p Place) checkFolder() error {
-	dir := filepath.Dir(p.Path)
+// checkFolder tells whether files can be made in the folder of the target.
+func (p Place) checkFolder(to string) error {
+	dir := filepath.Dir(to)
 	if p.Folder != "" && samePath(dir, p.Folder) {
-		if filepath.Base(p.Path) != "report.json" {
+		if filepath.Base(to) != "report.json" {
 			return Usagef("--%s %s: in the folder of --out it may only be called report.json, so that it replaces nothing there", p.Flag, p.Path)
 		}
 		return nil
 	}
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return Usagef("--%s %s: there is no folder %s", p.Flag, p.Path, dir)
-	}
-	if st, err := os.Stat(p.Path); err == nil && !st.Mode().IsRegular() {
-		return nil
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("--%s %s: no file can be made in %s: %w", p.Flag, p.Path, dir, err)

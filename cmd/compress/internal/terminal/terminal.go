@@ -26,12 +26,21 @@ func Printable(text string) string {
 	return text
 }
 
+// Styled is out for text with colours and weights: they are left out where out is no terminal, and where NO_COLOR asks for plain text.
+func Styled(out io.Writer) io.Writer {
+	w := colorprofile.NewWriter(out, os.Environ())
+	if os.Getenv("NO_COLOR") != "" {
+		w.Profile = colorprofile.NoTTY // the library leaves out colours alone
+	}
+	return w
+}
+
 // Table writes a table for a terminal: figures flush right, headings underlined; colour only where it shows.
 func Table(out io.Writer, t *report.Table) {
 	if out == io.Discard {
 		return
 	}
-	w := colorprofile.NewWriter(out, os.Environ())
+	w := Styled(out)
 	head := lipgloss.NewStyle().Bold(true)
 	soft := lipgloss.NewStyle().Foreground(lipgloss.BrightBlack)
 	grid := table.New().Border(lipgloss.NormalBorder()).BorderStyle(soft).

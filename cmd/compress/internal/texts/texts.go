@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/charmbracelet/x/term"
 
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -58,11 +61,14 @@ func (o Source) read(ctx context.Context, lines chan<- string) error {
 			return err
 		}
 		defer f.Close()
+		if st, err := f.Stat(); err == nil && st.Mode()&fs.ModeDevice != 0 && !term.IsTerminal(f.Fd()) {
+			return fmt.Errorf("%s: a device", o.File)
+		}
 		in = f
 	}
 	r := bufio.NewReaderSize(in, 1<<20)
 	for {
-		line, err := r.ReadString('\n')
+		line, err := readLine(r)
 		if err == io.EOF && line == "" {
 			return nil
 		}
@@ -73,6 +79,27 @@ func (o Source) read(ctx context.Context, lines chan<- string) error {
 		case lines <- strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"):
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// maxLine bounds a line in bytes, so that an endless one does not take all memory.
+const maxLine = 256 << 20
+
+// errLine: a line is longer than maxLine.
+var errLine = fmt.Errorf("a line of more than %d MiB", maxLine>>20)
+
+// readLine is ReadString up to the next line break, with a limit.
+func readLine(r *bufio.Reader) (string, error) {
+	var b strings.Builder
+	for {
+		part, err := r.ReadSlice('\n')
+		if b.Len()+len(part) > maxLine {
+			return "", errLine
+		}
+		b.Write(part)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return b.String(), err
 		}
 	}
 }

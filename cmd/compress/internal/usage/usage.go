@@ -4,16 +4,16 @@ package usage
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
 	"charm.land/fang/v2"
 	"charm.land/lipgloss/v2"
-	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 )
 
 // Colours are those that every terminal shows in its own way, so that it need not be asked for its background: one that
@@ -22,7 +22,7 @@ func Colours() fang.ColorScheme { return fang.AnsiColorScheme(lipgloss.LightDark
 
 // Help writes what a command does, its examples as they can be copied, its verbs and its flags.
 func Help(c *cobra.Command, _ []string) {
-	w := helpWriter{colorprofile.NewWriter(c.OutOrStdout(), os.Environ()), width(c.OutOrStdout()), Colours()}
+	w := helpWriter{terminal.Styled(c.OutOrStdout()), width(c.OutOrStdout()), Colours()}
 	text := c.Long
 	if text == "" {
 		text = c.Short
@@ -54,7 +54,7 @@ type helpWriter struct {
 
 // width is that of the terminal, between 40 and 120 columns.
 func width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
+	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if n, _, err := term.GetSize(f.Fd()); err == nil && n > 0 {
 			return max(40, min(n, 120))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -69,7 +70,7 @@ func loadMoments(path string, n int) (linalg.Matrix, error) {
 	if info.Size() != int64(n)*int64(n+1)/2*8+64 {
 		return linalg.Matrix{}, fmt.Errorf("%w: %s: size", probe.ErrStatistics, path)
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.ReadFile(path, info.Size())
 	if err != nil {
 		return linalg.Matrix{}, err
 	}
