@@ -47,7 +47,11 @@ func CheckWord(f *pflag.Flag, text string) error {
 	if words == nil || text == f.DefValue || text == "" && TakesEmpty(f) || slices.Contains(words, text) {
 		return nil
 	}
-	return Usagef("--%s %.60q; known: %s%s", f.Name, text, strings.Join(words, ", "), strict.Suggest(text, words))
+	near := strict.Suggest(text, words)
+	if !strings.Contains(near, "did you mean") { // it lists them, sorted
+		near = ""
+	}
+	return Usagef("--%s %.60q; known: %s%s", f.Name, text, strings.Join(words, ", "), near)
 }
 
 // checkWords checks the flags that are given.
