@@ -190,7 +190,7 @@ func (s stored) Values(name string) (kernels.Mat, error) {
 
 // ExtractOptions of [Extract].
 type ExtractOptions struct {
-	Rank      int               // of every matrix; one that is smaller is padded with zeros
+	Rank      int               // of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
 	Targets   []string          // names of matrices; nil: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
 	Whole     bool              // other tensors that differ are kept whole, as modules_to_save
@@ -236,7 +236,11 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 	for _, m := range r.Matrices {
 		chosen = append(chosen, adapter.Module{Path: m.Path, Expert: -1})
 	}
-	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Notes: lostOn(b.Config.Arch, chosen).note(nil), Report: *r}, nil
+	notes := lostOn(b.Config.Arch, chosen).note(nil)
+	if r.Rank < o.Rank {
+		notes = append(notes, fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))
+	}
+	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Notes: notes, Report: *r}, nil
 }
 
 // CombineOptions of [Combine].

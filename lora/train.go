@@ -62,6 +62,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	if err != nil {
 		return nil, err
 	}
+	o.remarkRank(inner)
 	o.Rank = inner.Config.Rank
 	r, err := delta.Attach(m, inner, delta.Options{Train: true})
 	if err != nil {
@@ -226,6 +227,9 @@ func (o Options) keep(m *lm.Model) int64 {
 // run lays the run out and trains a subject.
 func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s train.Subject, trainable int64) (*Report, error) {
 	if err := data.Check(m.Config().Vocab); err != nil {
+		return nil, err
+	}
+	if err := o.fits(m, data); err != nil {
 		return nil, err
 	}
 	p, err := plan.New(plan.Data{IDs: data.IDs, Labels: data.Labels}, plan.Options{

@@ -6,6 +6,7 @@ package ref
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/room"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -40,6 +41,11 @@ func (d *Device) Info() kernels.Info { return kernels.Info{Name: "ref", Host: tr
 func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
 	if n < 0 || n > maxAlloc/t.Size() {
 		return nil, fmt.Errorf("ref: %d elements of %s are more than memory can hold", n, t)
+	}
+	if size := n * t.Size(); size >= room.Large {
+		if err := room.Check(float64(size)); err != nil {
+			return nil, fmt.Errorf("ref: %d elements of %s: %w", n, t, err)
+		}
 	}
 	return kernels.NewHost(t, n), nil
 }

@@ -22,7 +22,7 @@ var ErrOption = errors.New("extraction option")
 
 // Options of [Run].
 type Options struct {
-	Rank      int               // of every matrix; one that is smaller is padded with zeros
+	Rank      int               // of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
 	Targets   adapter.Match     // matrices; zero: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
 	Whole     bool              // other tensors that differ are kept whole (modules_to_save)
@@ -37,7 +37,7 @@ type Options struct {
 
 // Report says what an extraction kept.
 type Report struct {
-	Rank     int      `json:"rank"`
+	Rank     int      `json:"rank"`   // of the adapter
 	Energy   float64  `json:"energy"` // share of the squares of all differences of the matrices that the factors hold
 	Matrices []Matrix `json:"matrices"`
 	LeftOut  []Rest   `json:"left_out"` // other tensors that differ; the adapter does not hold them
@@ -142,11 +142,23 @@ func (x *extractor) plan() (*adapter.Adapter, error) {
 		return nil, err
 	}
 	x.addHead(&c)
+	x.bound(&c)
 	a := &adapter.Adapter{Config: c}
 	for _, m := range x.targets {
 		a.Low = append(a.Low, &adapter.Low{Module: m, Rank: x.Rank, Alpha: c.Alpha, Scale: 1})
 	}
 	return a, nil
+}
+
+// bound lowers a rank that is more than any target can have.
+func (x *extractor) bound(c *adapter.Config) {
+	most := 1
+	for _, m := range x.targets {
+		most = max(most, min(m.In, m.Out))
+	}
+	if x.Rank > most {
+		x.Rank, x.report.Rank, c.Rank, c.Alpha = most, most, most, float64(most)
+	}
 }
 
 // addHead adds the head of a model where it is the token table and the table is a target: an adapter of the table alone would leave the head

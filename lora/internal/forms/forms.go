@@ -24,7 +24,9 @@ type Base interface {
 }
 
 // Empty makes an adapter of zeros for the modules that a configuration chooses; lists of shards are missing.
-func Empty(c adapter.Config, base Base) (*adapter.Adapter, error) {
+func Empty(c adapter.Config, base Base) (*adapter.Adapter, error) { return empty(c, base, false) }
+
+func empty(c adapter.Config, base Base, trains bool) (*adapter.Adapter, error) {
 	if err := check(&c); err != nil {
 		return nil, err
 	}
@@ -34,6 +36,9 @@ func Empty(c adapter.Config, base Base) (*adapter.Adapter, error) {
 		return nil, err
 	}
 	if chosen, err = tie(&c, chosen, base.Modules()); err != nil {
+		return nil, err
+	}
+	if err := need(&c, chosen, trains); err != nil {
 		return nil, err
 	}
 	if a.Low, err = low(&c, chosen); err != nil {
@@ -213,7 +218,7 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 	if c.Kind == adapter.VeRA {
 		c.VeRA.Seed = seed
 	}
-	a, err := Empty(c, base)
+	a, err := empty(c, base, true)
 	if err != nil {
 		return nil, err
 	}

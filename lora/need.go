@@ -1,0 +1,58 @@
+package lora
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/internal/room"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lora/internal/adapter"
+)
+
+// remarkRank says that no module has as high a rank as its factors: they hold more parameters than they need.
+func (o Options) remarkRank(a *adapter.Adapter) {
+	if o.Remark == nil || a.Config.Kind != adapter.LoRA || len(a.Low) == 0 {
+		return
+	}
+	least := a.Low[0].Rank
+	for _, l := range a.Low {
+		least = min(least, l.Rank)
+		if l.Rank <= min(l.Module.In, l.Module.Out) {
+			return
+		}
+	}
+	o.Remark(fmt.Sprintf("rank %d is more than any of the %d matrices has: a change of such a matrix needs no more than the smaller of its sizes", least, len(a.Low)))
+}
+
+// fits refuses steps that take more memory than there is, before they are laid out: the numbers of their sequences, and the inputs of all
+// blocks for one pass, which is less than a pass takes.
+func (o Options) fits(m *lm.Model, data corpus.Windows) error {
+	total, count := 0.0, 0.0
+	for _, row := range data.IDs {
+		total, count = total+float64(len(row)), count+1
+	}
+	if count == 0 {
+		return nil
+	}
+	mean := total / count
+	inStep := float64(o.Batch)
+	if o.Pack > 0 {
+		inStep = float64(o.Pack) / max(1, mean)
+	}
+	steps := float64(max(1, o.Steps))
+	if o.Steps == 0 { // one pass over the data
+		inStep = min(inStep, count)
+	}
+	if err := room.Check(4 * inStep * steps); err != nil {
+		return fmt.Errorf("%w: %d steps of %.0f sequences: %w (HINT: fewer --steps, or a smaller --batch)", ErrConfig, o.Steps, inStep, err)
+	}
+	pass := inStep
+	if o.MicroBatch > 0 {
+		pass = min(pass, float64(o.MicroBatch))
+	}
+	c := m.Config()
+	if err := room.Check(4 * pass * mean * float64(c.Hidden) * float64(c.Layers+2)); err != nil {
+		return fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w (HINT: a smaller --batch, or --micro-batch, which gives the same steps)", ErrConfig, pass, pass*mean, err)
+	}
+	return nil
+}
