@@ -66,7 +66,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 		}
 		id, ok := pick.Next(logits, s.Len())
 		if !ok {
-			return out, fmt.Errorf("logits at position %d: %w", s.Len()-1, ErrNonFinite)
+			return out, fmt.Errorf("logits at position %d: %w: %s", s.Len()-1, ErrNonFinite, m.blame())
 		}
 		out = append(out, id)
 		if o.Each != nil && !o.Each(id) || slices.Contains(o.Stop, id) {

@@ -70,6 +70,9 @@ func convert(j *shell.Job, path string, o convertFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.NonFinite > 0 {
+		j.Remark("%d NaN or infinite values in %d of the tensors that were cast, the first: %s; they are in the source, and in the output too", r.NonFinite, len(r.NonFiniteIn), r.NonFiniteIn[0])
+	}
 	t := &report.Table{Columns: report.Columns("", "bytes", "tensors", "shards")}
 	t.Add("source", shell.Size(r.BytesIn), nil, nil)
 	t.Add("output", shell.Size(r.BytesOut), r.Tensors, r.Shards)

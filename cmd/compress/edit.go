@@ -18,7 +18,7 @@ func editCmd(a *shell.App) *cobra.Command {
 			"efficacy, paraphrases, neighbourhood, drift, norms. DIR gets the edited checkpoint and edits.journal, from which edit undo restores " +
 			"every earlier state byte for byte. Hyper-parameters are the published ones for models they are known for, and follow from the depth " +
 			"for others; a YAML file overrides them. Methods that need the covariance of keys collect it from --stats, or from the prompts of FILE.",
-		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method rome --out edited",
+		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method grace --out edited",
 		Args:    cobra.ExactArgs(1), Resumes: true,
 		Check: func(*shell.Job, []string) error { return editing.Check(o) },
 		Run:   func(j *shell.Job, args []string) (any, error) { return editing.Run(j, args[0], o) },

@@ -23,8 +23,8 @@ var (
 	rawType  = reflect.TypeFor[shell.Raw]()
 )
 
-// reportSchema is the schema of a verb whose results have these types.
-func reportSchema(verb, about string, results []reflect.Type) []byte {
+// reportSchema is the schema of a verb whose results have these types, and which leaves a report of another type in its folder, if that is not nil.
+func reportSchema(verb, about string, results []reflect.Type, inFolder reflect.Type) []byte {
 	s := schemas{object{}}
 	forms := []any{}
 	for _, t := range results {
@@ -32,6 +32,10 @@ func reportSchema(verb, about string, results []reflect.Type) []byte {
 		if t != nil && t.Implements(rawType) { // --json prints it alone, --report writes it under "result"
 			forms = append(forms, s.of(t))
 		}
+	}
+	if inFolder != nil {
+		forms = append(forms, s.of(inFolder.Elem()))
+		about += " The last form is that of report.json in the folder of --out."
 	}
 	top := object{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "compress " + verb, "description": about, "$defs": s.defs,

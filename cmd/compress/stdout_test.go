@@ -31,7 +31,9 @@ func TestFullStdout(t *testing.T) {
 		"prune " + nano + "base --method magnitude --out " + filepath.Join(dir, "pruned"), "man --out " + filepath.Join(dir, "man"),
 		"prune " + nano + "base -q --method magnitude --out " + filepath.Join(dir, "quiet"), "convert " + nano + "base -q --out " + filepath.Join(dir, "converted"),
 	}
-	everyVerb(func(c *cobra.Command) { lines = append(lines, strings.TrimPrefix(c.CommandPath(), "compress ")+" --help") })
+	everyVerb(func(c *cobra.Command) {
+		lines = append(lines, strings.TrimPrefix(c.CommandPath(), "compress ")+" --help")
+	})
 	for _, line := range lines {
 		var stderr strings.Builder
 		code := run(strings.Fields(line), full, &stderr)

@@ -192,7 +192,7 @@ func (o *Object) Close() {
 	}
 }
 
-// Suggest ends a message about an unknown word: the known word that is nearest to it if one is near, or all of them.
+// Suggest ends a message about an unknown word: the known word that is nearest to it if one is near, or all of them; nothing if there are none.
 func Suggest(word string, known []string) string {
 	best, least := "", 1+len(word)/3
 	for _, k := range known {
@@ -202,6 +202,9 @@ func Suggest(word string, known []string) string {
 	}
 	if best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	if len(known) == 0 {
+		return ""
 	}
 	sorted := slices.Sorted(slices.Values(known))
 	return "; known: " + strings.Join(sorted, ", ")

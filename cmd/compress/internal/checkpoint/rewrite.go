@@ -35,6 +35,9 @@ type Rewritten struct {
 	BytesIn   int64  `json:"bytes_in"`
 	BytesOut  int64  `json:"bytes_out"`
 	Structure string `json:"structure,omitempty"` // of the packed matrices: 2:4 or unstructured
+
+	NonFinite   int64    `json:"non_finite,omitempty"`         // NaN and infinite values that were cast: the source has them already
+	NonFiniteIn []string `json:"non_finite_tensors,omitempty"` // tensors that have such values
 }
 
 // rewriter streams the tensors of a checkpoint into a new folder, a bounded piece at a time.

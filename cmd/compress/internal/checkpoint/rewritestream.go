@@ -34,8 +34,13 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 		}
 		p := r.buf
 		if t.to != t.from {
+			var lost int64
 			var bad int
-			if p, bad = r.cast.run(p, t.from, t.to); bad >= 0 {
+			p, lost, bad = r.cast.run(p, t.from, t.to)
+			if r.report.NonFinite += lost; lost > 0 && !slices.Contains(r.report.NonFiniteIn, t.name) {
+				r.report.NonFiniteIn = append(r.report.NonFiniteIn, t.name)
+			}
+			if bad >= 0 {
 				wider := "bf16 or f32"
 				if t.to != safetensors.F16 {
 					wider = "f32"
@@ -107,8 +112,8 @@ var computeType = map[safetensors.DType]kernels.DType{
 	safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16, safetensors.F64: kernels.F64,
 }
 
-// run converts p; bad is the first element that was finite and no longer is, or -1. The result is good until the next call.
-func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, bad int) {
+// run converts p; nonFinite counts the values that were NaN or infinite before, bad is the first element that was finite and no longer is, or -1. The result is good until the next call.
+func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, nonFinite int64, bad int) {
 	n := len(p) / (from.Bits() / 8)
 	x, y := hostMat(&c.a, computeType[from], n), hostMat(&c.b, computeType[to], n)
 	copy(x.Buf.Bytes(), p)
@@ -119,11 +124,12 @@ func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, bad int)
 			break
 		}
 		if at += i; c.finite(x.ColRange(at, at+1)) {
-			return nil, at
+			return nil, 0, at
 		}
 		at++
+		nonFinite++
 	}
-	return y.Buf.Bytes()[:n*y.Buf.DType.Size()], -1
+	return y.Buf.Bytes()[:n*y.Buf.DType.Size()], nonFinite, -1
 }
 
 func (c *caster) finite(x kernels.Mat) bool {

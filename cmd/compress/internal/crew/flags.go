@@ -2,11 +2,17 @@ package crew
 
 import (
 	"cmp"
+	"net"
+	"net/url"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/jobs"
 )
 
 // Where says who does the work of a run: the flags --workers, --cluster and --listen.
@@ -35,12 +41,41 @@ func (w Where) Validate() error {
 	switch {
 	case w.Cluster != "" && w.Listen != "":
 		return shell.Usagef("--cluster and --listen exclude each other: the cluster has an address already")
+	case w.Cluster != "" && !isCluster(w.Cluster):
+		return shell.Usagef("--cluster %.200q: want nats://host:port, or several of these with commas between", jobs.Address(w.Cluster))
+	case w.Listen != "" && !isPort(w.Listen):
+		return shell.Usagef("--listen %.200q: want host:port, such as 127.0.0.1:4222; port 0 chooses one", w.Listen)
 	case w.Workers < -1 || w.Workers > most():
 		return shell.Usagef("--workers %d: want 0 (one for each thread) to %d, or -1 for none", w.Workers, most())
 	case w.Workers == -1 && w.Cluster == "" && w.Listen == "":
 		return shell.Usagef("--workers -1 leaves the work to others, who need --cluster or --listen")
 	}
 	return nil
+}
+
+// isCluster tells whether a text has the form of addresses that workers understand. No name is looked up.
+func isCluster(text string) bool {
+	for one := range strings.SplitSeq(text, ",") {
+		one = strings.TrimSpace(one)
+		if !strings.Contains(one, "://") {
+			one = "nats://" + one
+		}
+		u, err := url.Parse(one)
+		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// isPort tells whether a text is host:port; the host may be left out.
+func isPort(text string) bool {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 // most is the largest number of workers that a process may have.

@@ -33,6 +33,9 @@ func Work(j *shell.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 	if o.Workers < 0 {
 		return nil, shell.Usagef("--workers %d: want 0 (one for each processor) or more", o.Workers)
 	}
+	if err := (Where{Cluster: o.Cluster}).Validate(); err != nil {
+		return nil, err
+	}
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err

@@ -316,6 +316,7 @@ func (r *run) work() error {
 	if r.r.Drift, err = r.e.Drift(r.Ctx, base); err != nil {
 		return err
 	}
+	r.collapse()
 	after, err := r.judge()
 	if err != nil {
 		return err

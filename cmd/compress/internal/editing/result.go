@@ -2,6 +2,7 @@ package editing
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -90,6 +91,28 @@ func (r *Result) after(j *edit.Judgement, records []edit.Record) {
 		}
 	}
 	r.Records = j.Records
+}
+
+// Signs of a model that has collapsed.
+const (
+	keptLittle  = 0.05 // share of prompts with the same likeliest token
+	driftedMuch = 1.0  // nats: little agreement over few prompts is no sign without it
+)
+
+// collapse says when the edits have destroyed the model: it kept next to nothing of what it answered, or lies further from what it was
+// than a model that knows nothing would.
+func (r *run) collapse() {
+	d, vocab := r.r.Drift, r.m.Config().Vocab
+	if d.Prompts == 0 || d.KL <= math.Log(float64(vocab)) && (d.Agreement > keptLittle || d.KL < driftedMuch) {
+		return
+	}
+	hints := []string{"fewer edits"}
+	if r.r.Statistics != nil && r.o.Stats == "" {
+		hints = append(hints, "--stats with text of the kind that the model was trained on")
+	}
+	hints = append(hints, "another --method: grace leaves the weights alone, ft-l bounds what it changes")
+	r.Remark("the edited model has collapsed: it keeps %.0f %% of its likeliest tokens at %d prompts that the edits should leave alone, and drifted by %.2f nats (HINT: %s)",
+		100*d.Agreement, d.Prompts, d.KL, strings.Join(hints, "; or "))
 }
 
 // step notes a step.

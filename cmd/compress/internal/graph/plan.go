@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -235,6 +236,9 @@ func readMatrix(r *strict.Reader, n *strict.Node) []axis {
 			if strings.ContainsRune(text, folderMark) || strings.Contains(text, "${") || len(text) > maxText {
 				r.Add(v.Place, strict.ErrValue, "%.60q: values of a matrix are plain texts without references", text)
 				text = ""
+			}
+			if text != "" && slices.Contains(a.values, text) {
+				r.Add(v.Place, strict.ErrValue, "value %.60q is twice in matrix key %s", text, e.Key)
 			}
 			a.values = append(a.values, text)
 		}

@@ -35,6 +35,7 @@ func TestPlanFaults(t *testing.T) {
 		"list":            {"version: 1\njobs:\n  a: {verb: mix, args: [.], flags: {text: [a, b]}}\n", `flag text takes one value`},
 		"own flag":        {"version: 1\njobs:\n  a: {verb: mix, args: [.], flags: {out: x}}\n", `plan.yaml:3:37: flag out is given by the run itself`},
 		"arguments":       {"version: 1\njobs:\n  a: {verb: mix}\n", `plan.yaml:3:3: job a: 0 arguments are given`},
+		"value twice":     {"version: 1\njobs:\n  a: {verb: mix, matrix: {s: [0.1, 0.2, 0.1]}, args: [.]}\n", `value "0.1" is twice in matrix key s`},
 		"no variable":     {"version: 1\nvars: {modle: x}\njobs:\n  a: {verb: mix, args: [\"${model}\"]}\n", `plan.yaml:4:25: ${model}: there is no variable model; did you mean "modle"?`},
 		"later variable":  {"version: 1\nvars: {a: \"${b}\", b: x}\njobs:\n  a: {verb: mix, args: [.]}\n", `there is no variable b`},
 		"open reference":  {"version: 1\njobs:\n  a: {verb: mix, args: [\"${model\"]}\n", `a reference is ${NAME}`},

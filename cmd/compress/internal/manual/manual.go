@@ -3,7 +3,9 @@ package manual
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +20,8 @@ import (
 type Report struct {
 	Out   string   `json:"out"`
 	Pages []string `json:"pages"`
+
+	fresh []string // pages that were not there before
 }
 
 // Write writes the pages of a command and of all its verbs to a folder, which is made if it is not there.
@@ -25,15 +29,17 @@ func Write(j *shell.Job, root *cobra.Command, out string) (*Report, error) {
 	if st, err := os.Stat(out); err == nil && !st.IsDir() {
 		return nil, shell.Usagef("--out %s: a file (HINT: name a folder)", out)
 	}
+	_, err := os.Stat(out)
+	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
 	r := &Report{Out: out}
-	err := r.write(root)
-	if err == nil {
-		j.Printf("%d pages in %s; man -l %s shows one\n", len(r.Pages), out, filepath.Join(out, r.Pages[0]))
+	if err := r.write(root); err != nil {
+		return nil, errors.Join(err, r.remove(made))
 	}
-	return r, err
+	j.Printf("%d pages in %s; man -l %s shows one\n", len(r.Pages), out, filepath.Join(out, r.Pages[0]))
+	return r, nil
 }
 
 func (r *Report) write(c *cobra.Command) error {
@@ -41,16 +47,31 @@ func (r *Report) write(c *cobra.Command) error {
 		return nil
 	}
 	name := pageName(c) + ".1"
+	_, err := os.Lstat(filepath.Join(r.Out, name))
 	if err := shell.WriteFile(filepath.Join(r.Out, name), Page(c)); err != nil {
 		return err
 	}
 	r.Pages = append(r.Pages, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.fresh = append(r.fresh, name)
+	}
 	for _, sub := range c.Commands() {
 		if err := r.write(sub); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// remove takes back the pages that were not there before, after a failure, and the folder if it was made for them.
+func (r *Report) remove(made bool) (err error) {
+	for _, name := range r.fresh {
+		err = errors.Join(err, os.Remove(filepath.Join(r.Out, name)))
+	}
+	if made {
+		err = errors.Join(err, os.Remove(r.Out))
+	}
+	return err
 }
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }

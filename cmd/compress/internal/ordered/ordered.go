@@ -18,8 +18,15 @@ type Member struct {
 // Parse decodes an object.
 func Parse(data []byte) ([]Member, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("not a JSON object")
+	switch t, err := d.Token(); {
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, fmt.Errorf("not a JSON object: the text is empty")
+	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
+		return nil, fmt.Errorf("not a JSON object: it begins with a byte order mark (HINT: save it as UTF-8 without one)")
+	case err != nil:
+		return nil, broken(err)
+	case t != json.Delim('{'):
+		return nil, fmt.Errorf("not a JSON object: it begins with %v", t)
 	}
 	var out []Member
 	for d.More() {

@@ -3,6 +3,7 @@ package ordered_test
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
@@ -54,4 +55,15 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q became %q", data, text)
 		}
 	})
+}
+
+// TestNoObject: the message says why a text is no object.
+func TestNoObject(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "the text is empty", " \n": "the text is empty", "\ufeff{}": "byte order mark", "[1]": "begins with [", `{"a": `: "unexpected EOF", "x": "invalid character",
+	} {
+		if _, err := ordered.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), "not a JSON object: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }

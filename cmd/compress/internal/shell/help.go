@@ -34,7 +34,7 @@ func unknownVerb(root *cobra.Command, name string) error {
 	if near := root.SuggestionsFor(name); len(near) > 0 {
 		return Usagef("unknown verb %.60q (HINT: did you mean %s?)", name, strings.Join(near, ", "))
 	}
-	return Usagef("unknown verb %.60q (HINT: compress help lists the verbs)", name)
+	return Usagef("unknown verb %.60q (HINT: %s --help lists the verbs)", name, root.CommandPath())
 }
 
 // flagKinds says what the values of flags look like.
@@ -57,6 +57,9 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		err := check(c, args)
 		if err == nil {
 			return nil
+		}
+		if c.HasSubCommands() && strings.HasPrefix(err.Error(), "unknown command") { // it only has verbs
+			return unknownVerb(c, args[0])
 		}
 		if text := err.Error(); strings.HasPrefix(text, "accepts") || strings.HasPrefix(text, "requires") || strings.HasPrefix(text, "unknown command") {
 			return Usagef("%d arguments are given, which does not fit: %s (HINT: a name with blanks needs quotes)", len(args), strings.TrimSuffix(c.UseLine(), " [flags]"))

@@ -37,6 +37,8 @@ type generateReport struct {
 func (o *GenerateOptions) check() error {
 	g := o.GenerateOptions
 	switch {
+	case !utf8.ValidString(o.Prompt):
+		return shell.Usagef("--prompt: not valid UTF-8")
 	case g.MaxTokens < 1:
 		return shell.Usagef("--max-tokens %d: want 1 or more", g.MaxTokens)
 	case !(g.Temperature >= 0) || math.IsInf(g.Temperature, 0):
@@ -75,6 +77,9 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 	prompt, err := tok.Encode(o.Prompt, tokenizer.EncodeOptions{})
 	if err != nil {
 		return nil, err
+	}
+	if len(prompt) == 0 {
+		return nil, shell.Usagef("--prompt is empty, and the tokenizer puts no start token before it: there is nothing to continue")
 	}
 	experts, err := mediated.Open(j, m, o.Experts)
 	if err != nil {
