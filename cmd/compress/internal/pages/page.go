@@ -2,7 +2,9 @@ package pages
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,31 +51,74 @@ const maxReport = 256 << 20
 // reports are the names of reports in the folders that verbs write, the first that is there counts.
 var reports = []string{"report.json", "training.json", "results.json", "pruning.json", "merge.json", "comparison.json"}
 
+// errNothing: a report holds neither figures nor tables.
+var errNothing = errors.New("there is nothing in it")
+
 // Read reads one report: a JSON file, or that of a folder.
 func Read(path string) (*Run, error) {
-	file := path
+	r, _, _, err := read(path)
+	return r, err
+}
+
+// ReadAll is Read that gives, behind the report of a run of jobs, those of the jobs that are done, as far as they are there: what came of it.
+func ReadAll(path string) ([]*Run, error) {
+	r, file, top, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	all := []*Run{r}
+	for _, job := range jobsOf(top) {
+		// The folder may have been moved since, and leads nowhere else.
+		one, err := Read(filepath.Join(filepath.Dir(file), filepath.Base(job.Report)))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNothing) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		one.name = job.Name
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// done is a job of a run that has a report.
+type done struct{ Name, State, Report string }
+
+// jobsOf lists the jobs of a report that compress run wrote whose work is done.
+func jobsOf(top []ordered.Member) []done {
+	var command string
+	var jobs []done
+	if json.Unmarshal(ordered.Get(top, "command"), &command) != nil || command != "compress run" || json.Unmarshal(ordered.Get(top, "jobs"), &jobs) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(jobs, func(j done) bool { return j.Report == "" || j.State != "done" && j.State != "kept" })
+}
+
+// read reads one report, and says in which file it stands and what that holds.
+func read(path string) (r *Run, file string, top []ordered.Member, err error) {
+	file = path
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		i := max(0, slices.IndexFunc(reports, func(name string) bool { return exists(filepath.Join(path, name)) }))
 		file = filepath.Join(path, reports[i])
 	}
 	data, err := regular.ReadFile(file, maxReport)
 	if err != nil {
-		return nil, err
+		return nil, file, nil, err
 	}
 	name := strings.TrimSuffix(filepath.Base(file), ".json")
 	if file != path {
 		name = filepath.Base(filepath.Clean(path))
 	}
-	r := &Run{name: name}
+	r = &Run{name: name}
 	if !json.Valid(data) {
-		return nil, fmt.Errorf("%s: not JSON", file)
+		return nil, file, nil, fmt.Errorf("%s: not JSON", file)
 	}
-	top, err := ordered.Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	if top, err = ordered.Parse(data); err != nil {
+		return nil, file, nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if r.collect("", top, 0); len(r.leaves)+len(r.Tables) == 0 {
-		return nil, fmt.Errorf("%s: there is nothing in it", file)
+		return nil, file, nil, fmt.Errorf("%s: %w", file, errNothing)
 	}
-	return r, nil
+	return r, file, top, nil
 }

@@ -120,3 +120,31 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestJobs: behind the report of a run come those of its jobs that are done, from the run's own folder, wherever it was when it ran.
+func TestJobs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"report.json": `{"command": "compress run", "seconds": 1, "jobs": [{"name": "small", "state": "done", "report": "/elsewhere/out/small.report.json"},
+			{"name": "lost", "state": "kept", "report": "out/lost.report.json"}, {"name": "broken", "state": "failed", "report": "out/broken.report.json"}]}`,
+		"small.report.json": pruned, "broken.report.json": "{",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs, err := ReadAll(dir)
+	if err != nil || len(runs) != 2 || runs[1].name != "small" {
+		t.Fatalf("%v, %v", runs, err)
+	}
+	var b bytes.Buffer
+	if err := SideBySide(runs).CSV(&b); err != nil || !strings.Contains(b.String(), "perplexity") || !strings.Contains(b.String(), "2.25") {
+		t.Errorf("%v %s", err, b.String())
+	}
+	if err := os.WriteFile(filepath.Join(dir, "small.report.json"), []byte("{"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAll(dir); err == nil || !strings.Contains(err.Error(), "small.report.json") {
+		t.Error(err)
+	}
+}

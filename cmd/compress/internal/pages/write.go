@@ -23,11 +23,11 @@ func Write(j *shell.Job, paths []string, out string, overwrite bool) (any, error
 	}
 	var runs []*Run
 	for _, p := range paths {
-		r, err := Read(p)
+		some, err := ReadAll(p)
 		if err != nil {
 			return nil, err
 		}
-		runs = append(runs, r)
+		runs = append(runs, some...)
 	}
 	var b bytes.Buffer
 	side := SideBySide(runs)
