@@ -104,10 +104,13 @@ func (s *search) begin(ctx context.Context) error {
 	var members []Individual
 	limit := 200 * s.o.Population
 	for i := 0; ; {
-		for ; len(members)+len(brood) < s.o.Population && i < limit; i++ {
+		for ; len(members)+len(brood) < s.o.Population && i < limit && ctx.Err() == nil; i++ {
 			brood = s.propose(brood, s.g.ramped(random.New(s.o.Seed, 0, i), i), "random")
 		}
 		more, err := s.evaluate(ctx, brood)
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	if o.Steps == 0 { // one pass over the data
 		inStep = min(inStep, count)
 	}
-	if err := room.Check(4 * inStep * steps); err != nil {
+	if err := room.Check((4*inStep + 24) * steps); err != nil {
 		return fmt.Errorf("%w: %d steps of %.0f sequences: %w (HINT: fewer --steps, or a smaller --batch)", ErrConfig, o.Steps, inStep, err)
 	}
 	pass := inStep

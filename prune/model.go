@@ -218,6 +218,7 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inf
 	if err != nil {
 		return nil, err
 	}
+	stats.Stop = ctx.Err
 	err = w.states.Peek(ctx, l, stats.Hooks(), func(done, of int) {
 		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
 	})

@@ -54,6 +54,9 @@ func (s Solver) cholesky(a Matrix, upper bool, row int) error {
 	if n <= triBase {
 		return choleskyBase(a, upper, row)
 	}
+	if err := s.stopped(); err != nil {
+		return err
+	}
 	h := half(n)
 	first := a.Sub(0, h, 0, h)
 	if err := s.cholesky(first, upper, row); err != nil {
@@ -164,6 +167,9 @@ func (s Solver) inverseFactor(h Matrix, row int) error {
 	n := h.Rows
 	if n <= triBase {
 		return inverseFactorBase(h, row)
+	}
+	if err := s.stopped(); err != nil {
+		return err
 	}
 	m := half(n)
 	a, b, c := h.Sub(0, m, 0, m), h.Sub(0, m, m, n), h.Sub(m, n, m, n)

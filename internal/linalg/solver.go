@@ -14,7 +14,7 @@ type Solver struct {
 	// Device, if it is one that can (see kernels.Solver), factors large symmetric matrices and solves with their factors; the results
 	// differ from the host's by rounding. nil means the host.
 	Device kernels.Device
-	// Stop, if not nil, is asked now and then by factorisations of eigenvalues and singular values; its error ends them.
+	// Stop, if not nil, is asked now and then by factorisations, eigenvalues and singular values; its error ends them.
 	Stop func() error
 }
 

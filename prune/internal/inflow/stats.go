@@ -35,6 +35,8 @@ const sampled = 512
 // Stats gathers what flows into the matrices of one block. Matrices that read the same input (q, k and v; gate and up
 // of the same expert) share one accumulator, filled by the first of them.
 type Stats struct {
+	Stop func() error // asked now and then while factors are made; nil: nobody is
+
 	dev       kernels.Device
 	needs     Set
 	sequences int
@@ -321,7 +323,7 @@ func (s *Stats) factorOf(a *Sum, l lm.Linear) (kernels.Mat, error) {
 	if err != nil {
 		return u, err
 	}
-	solver := linalg.Solver{Threads: s.dev.Info().Threads, Device: s.dev}
+	solver := linalg.Solver{Threads: s.dev.Info().Threads, Device: s.dev, Stop: s.Stop}
 	if a.Damping, err = solver.DampedInverseFactor(u, kernels.MatOf(view, a.in, a.in), s.damping); err != nil {
 		return u, fmt.Errorf("tensor %q: Hessian: %w", l.Name, err)
 	}
