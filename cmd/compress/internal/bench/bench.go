@@ -132,6 +132,9 @@ func Run(ctx context.Context, dev kernels.Device, suite string, o Options) (*Rep
 		}
 		defer d.Close()
 		roof := newRoof(d, threads)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		for _, s := range suites {
 			if s.name != suite && (suite != All || !s.inAll) {
 				continue

@@ -64,6 +64,9 @@ func measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Dev
 // repeat runs a case, and in turn its twin if it has one.
 func (c *timed) repeat(ctx context.Context, budget time.Duration, dev kernels.Device, times, twin *clocks) error {
 	var warm clocks
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := c.once(dev, c.run, &warm); err != nil {
 		return err
 	}
