@@ -239,6 +239,7 @@ func readMatrix(r *strict.Reader, n *strict.Node) []axis {
 			}
 			if text != "" && slices.Contains(a.values, text) {
 				r.Add(v.Place, strict.ErrValue, "value %.60q is twice in matrix key %s", text, e.Key)
+				continue
 			}
 			a.values = append(a.values, text)
 		}
