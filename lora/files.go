@@ -62,7 +62,7 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 		return nil, err
 	}
 	defer base.Close()
-	a, notes, err := load(dir, base)
+	a, notes, sum, err := loadSummed(dir, base)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +80,7 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	if remark != "" {
 		notes = append(notes, remark)
 	}
-	if o.Job, err = foldJob(weights, dir, o); err != nil {
-		return nil, err
-	}
+	o.Job = foldJob(weights, sum, o)
 	r, err := fold.Run(ctx, base, a, out, o)
 	if err != nil {
 		return nil, err
@@ -91,9 +89,30 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 }
 
 // foldJob identifies the work of folding by all that the output depends on: what is in the files, wherever they lie.
-func foldJob(weights, dir string, o FoldOptions) (string, error) {
+func foldJob(weights, adapter string, o FoldOptions) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "fold 3\n%s\n%s\n%v %d\n", weights, adapter, o.Safe, o.MaxShardSize))
+	return hex.EncodeToString(sum[:])
+}
+
+// loadSummed loads an adapter and says what its files hold. Summed before and after, since another process may be writing them: the sum
+// names what was loaded.
+func loadSummed(dir string, base *adapter.Checkpoint) (a *adapter.Adapter, notes []string, sum string, err error) {
+	before, err := contents(dir)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if a, notes, err = load(dir, base); err != nil {
+		return nil, nil, "", err
+	}
+	if sum, err = contents(dir); err == nil && sum != before {
+		err = fmt.Errorf("%w %s: it changed while it was read", adapter.ErrFile, filepath.Join(dir, peft.WeightsName))
+	}
+	return a, notes, sum, err
+}
+
+// contents sums up what an adapter's files say, without the paths in them.
+func contents(dir string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "fold 2\n%s\n%v %d\n", weights, o.Safe, o.MaxShardSize)
 	settings, err := peft.Settings(dir)
 	if err != nil {
 		return "", err

@@ -55,10 +55,11 @@ func TestSettingsCountInTheJobOfAFold(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			job, err := foldJob("base", dir, FoldOptions{})
+			sum, err := contents(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
+			job := foldJob("base", sum, FoldOptions{})
 			if was, ok := seen[job]; ok && was != text {
 				t.Errorf("%s and %s are the same job", was, text)
 			}
