@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // Dir is a model in a folder: one safetensors file, or several (shards) that an index brings together. It reads like
@@ -29,7 +31,7 @@ type Dir struct {
 //
 // Every header is checked, and index and shards must agree tensor by tensor. Shards must be plain file names in the
 // folder; a symbolic link that leaves the folder is not followed (it is if path itself is a link, or names a single
-// file). The errors wrap ErrNoModel, ErrIndex, ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a
+// file, or if it leads from a snapshot to a blob in the cache of the Hugging Face hub). The errors wrap ErrNoModel, ErrIndex, ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a
 // rule of the format as Open's do.
 func OpenDir(path string) (*Dir, error) {
 	stat, err := os.Stat(path)
@@ -39,7 +41,7 @@ func OpenDir(path string) (*Dir, error) {
 	if !stat.IsDir() {
 		return openSingle(path)
 	}
-	root, err := os.OpenRoot(path)
+	root, err := regular.OpenFolder(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
@@ -66,7 +68,7 @@ func openSingle(path string) (*Dir, error) {
 	return d, nil
 }
 
-func (d *Dir) open(root *os.Root) error {
+func (d *Dir) open(root *regular.Folder) error {
 	names, err := folderNames(root)
 	if err != nil {
 		return locate(err, d.path, "")
@@ -98,7 +100,7 @@ func (d *Dir) open(root *os.Root) error {
 }
 
 // folderNames lists the folder, sorted.
-func folderNames(root *os.Root) ([]string, error) {
+func folderNames(root *regular.Folder) ([]string, error) {
 	f, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -110,7 +112,7 @@ func folderNames(root *os.Root) ([]string, error) {
 }
 
 // choose finds what the folder is opened by: it sets the index, or gives the single file.
-func (d *Dir) choose(root *os.Root, names []string) (single string, err error) {
+func (d *Dir) choose(root *regular.Folder, names []string) (single string, err error) {
 	if _, found := slices.BinarySearch(names, IndexName); found {
 		d.index, err = readIndex(root, d.path, IndexName)
 		return "", err
@@ -163,7 +165,7 @@ func (d *Dir) checkPresent(names []string) error {
 }
 
 // openShard opens one shard and compares it with the index.
-func (d *Dir) openShard(root *os.Root, shard string) error {
+func (d *Dir) openShard(root *regular.Folder, shard string) error {
 	path := filepath.Join(d.path, shard)
 	raw, err := openInside(root, d.path, shard)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // IndexName and SingleName are the files that a folder is opened by.
@@ -121,9 +123,9 @@ func plainName(name string) bool {
 	return name != "." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00") && filepath.IsLocal(name)
 }
 
-// openInside opens a file of the folder for reading. A symbolic link that leaves the folder, or
-// is absolute, is refused; dir is the folder's path for messages.
-func openInside(root *os.Root, dir, name string) (*os.File, error) {
+// openInside opens a file of the folder for reading. Of symbolic links that leave the folder all but those of the hub's cache are
+// refused; dir is the folder's path for messages.
+func openInside(root *regular.Folder, dir, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		return f, nil
@@ -132,8 +134,8 @@ func openInside(root *os.Root, dir, name string) (*os.File, error) {
 	if stat, lerr := root.Lstat(name); lerr == nil && stat.Mode()&os.ModeSymlink != 0 {
 		target, _ := root.Readlink(name)
 		if _, serr := os.Stat(path); serr == nil {
-			return nil, locate(fault(ErrShardPath, -1, "it is a symbolic link to %q, which is not followed; "+
-				"a Hugging Face cache links so to its blobs: copy the folder with cp -rL first", clip(target)), path, "")
+			return nil, locate(fault(ErrShardPath, -1, "it is a symbolic link to %q, which leads out of the folder and is not followed; "+
+				"copy the folder with cp -rL first", clip(target)), path, "")
 		}
 		return nil, locate(fault(err, -1, "it is a symbolic link to %q", clip(target)), path, "")
 	}
@@ -141,7 +143,7 @@ func openInside(root *os.Root, dir, name string) (*os.File, error) {
 }
 
 // readIndex reads and checks an index file of the folder.
-func readIndex(root *os.Root, dir, name string) (*index, error) {
+func readIndex(root *regular.Folder, dir, name string) (*index, error) {
 	f, err := openInside(root, dir, name)
 	if err != nil {
 		return nil, err

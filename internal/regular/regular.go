@@ -36,9 +36,9 @@ func Open(path string) (*os.File, error) {
 	return checked(f, path, err)
 }
 
-// In opens a file or a folder below root. No link out of root is followed. The error wraps ErrNotRegular, or is one of the
+// In opens a file or a folder below root. The error wraps ErrNotRegular, or is one of the
 // operating system.
-func In(root *os.Root, name string) (*os.File, error) {
+func In(root *Folder, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	return checked(f, filepath.Join(root.Name(), name), err)
 }
@@ -83,10 +83,10 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return all(f, path, limit)
 }
 
-// ReadIn reads a whole file of at most limit bytes in a folder. No link out of the folder is followed. The error wraps
+// ReadIn reads a whole file of at most limit bytes in a [Folder]. The error wraps
 // ErrNotRegular or ErrTooLarge, or is one of the operating system.
 func ReadIn(dir, name string, limit int64) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // maxConfigSize bounds what is read of config.json.
@@ -24,7 +26,7 @@ var sidePatterns = []string{
 
 // sideFiles describes the files of a folder to copy. A link that leaves the folder is an error, as everywhere.
 func sideFiles(dir string) ([]fs.FileInfo, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := regular.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func sideFiles(dir string) ([]fs.FileInfo, error) {
 
 // copySide copies the files beside the weights into the staging folder.
 func (f *Folder) copySide() error {
-	root, err := os.OpenRoot(f.opts.Source)
+	root, err := regular.OpenFolder(f.opts.Source)
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (f *Folder) copySide() error {
 }
 
 // copyFile copies a file that is still what it was when the job began.
-func (f *Folder) copyFile(root *os.Root, file fs.FileInfo) error {
+func (f *Folder) copyFile(root *regular.Folder, file fs.FileInfo) error {
 	name := file.Name()
 	in, err := root.Open(name)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,7 +71,7 @@ func renamed(modules []adapter.Module, keys []string) []adapter.Module {
 
 // readConfig reads the text of adapter_config.json, following no link out of the folder.
 func readConfig(dir string) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := regular.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +96,7 @@ func readConfig(dir string) ([]byte, error) {
 
 // openWeights opens adapter_model.safetensors, following no link out of the folder.
 func openWeights(dir string) (*safetensors.File, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := regular.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}

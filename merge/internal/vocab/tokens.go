@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/regular"
@@ -69,7 +68,7 @@ func readTokens(name, dir string) (*tokens, error) {
 
 // readFile reads a file of a folder; no link leads out of it.
 func readFile(dir, name string, limit int64) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := regular.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
