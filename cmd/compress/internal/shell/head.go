@@ -46,6 +46,9 @@ func (j *Job) head() Head {
 	return h
 }
 
+// Flags are the values of all flags, by name, as reports have them.
+func (j *Job) Flags() map[string]any { return flagValues(j.verb) }
+
 // secret is a name and a password in the address of a cluster.
 var secret = regexp.MustCompile(`(://)[^/@\s]*@`)
 

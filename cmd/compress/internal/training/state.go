@@ -1,15 +1,21 @@
 package training
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -60,7 +66,43 @@ func (r *run) earlier() error {
 	case steps > 0 && !r.o.Resume:
 		r.Note("%s: the %d steps of an unfinished run are discarded; --resume would have continued it", r.o.Out, steps)
 	case steps == 0 && r.o.Resume:
+		if err := r.finished(); err != nil {
+			return err
+		}
 		r.Note("%s: no unfinished run is there to resume; this one begins with the first step", r.o.Out)
 	}
 	return nil
 }
+
+// indifferent are the flags that say where and how a training is done and told, not what comes of it.
+var indifferent = []string{"device", "json", "memory", "out", "overwrite", "quiet", "report", "resume", "save-every", "threads"}
+
+// finished refuses to begin again where a training with other settings has come to its end: its result would be replaced.
+func (r *run) finished() error {
+	text, err := regular.ReadFile(filepath.Join(r.o.Out, "training.json"), maxRecord)
+	if err != nil {
+		return nil // nothing that this program has finished; what may be replaced has been checked
+	}
+	var done struct{ Flags map[string]json.RawMessage }
+	if err := json.Unmarshal(text, &done); err != nil {
+		return nil // the same
+	}
+	var differ []string
+	for name, value := range r.Flags() {
+		var was bytes.Buffer
+		now, err := json.Marshal(value)
+		if err = errors.Join(err, json.Compact(&was, done.Flags[name])); err != nil || slices.Contains(indifferent, name) || bytes.Equal(was.Bytes(), now) {
+			continue // also a flag that the earlier program did not have
+		}
+		differ = append(differ, fmt.Sprintf("--%s is %s there and %s here", name, &was, now))
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	slices.Sort(differ)
+	return shell.Usagef("--resume: %s holds a finished training with other settings: %s (HINT: --overwrite replaces it, another --out keeps both)",
+		r.o.Out, strings.Join(differ, ", "))
+}
+
+// maxRecord is the size of a training.json that is looked at.
+const maxRecord = 256 << 20
