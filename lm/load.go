@@ -121,7 +121,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 			return m.tensorError(a.Name, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, info.DType))
 		}
 		p := newParam(a, info.DType)
-		p.packed = m.dense.Matrix(a.Name)
+		p.packed = packed.As(m.dense, a.Name)
 		m.params[p.Name] = p
 		if p.block < 0 {
 			m.place(a, p)
@@ -181,7 +181,7 @@ func (m *Model) place(a arch.Param, p *param) {
 // checkTied compares stored heads of a tied model with the token table.
 func (m *Model) checkTied() error {
 	for _, name := range m.tied {
-		if m.embed.packed != nil || m.dense.Matrix(name) != nil {
+		if m.embed.packed != nil || packed.As(m.dense, name) != nil {
 			return m.tensorError(name, fmt.Errorf("%w: a packed table cannot be compared with it, and tie_word_embeddings is true", ErrExtraTensor))
 		}
 		same, err := stage.Same(m.source, name, m.embed.Name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -50,13 +51,12 @@ func TestForeignServers(t *testing.T) {
 	gone.Shutdown()
 	gone.WaitForShutdown()
 	for name, c := range map[string]struct{ url, says string }{
-		"plain":        {natsServer(t, &server.Options{}).ClientURL(), "JetStream"},
-		"password":     {natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Username: "a", Password: "b"}).ClientURL(), "uthori"},
-		"wrong":        {strings.Replace(natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Username: "a", Password: "b"}).ClientURL(), "://", "://a:secret-word@", 1), "uthori"},
-		"no NATS":      {"nats://" + silent.Addr().String(), silent.Addr().String()},
-		"nobody":       {nobody, nobody},
-		"no address":   {"nats://127.0.0.1:99999999", "99999999"},
-		"other scheme": {"http://127.0.0.1:4222", "http://127.0.0.1:4222"},
+		"plain":      {natsServer(t, &server.Options{}).ClientURL(), "JetStream"},
+		"password":   {natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Username: "a", Password: "b"}).ClientURL(), "uthori"},
+		"wrong":      {strings.Replace(natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Username: "a", Password: "b"}).ClientURL(), "://", "://a:secret-word@", 1), "uthori"},
+		"no NATS":    {"nats://" + silent.Addr().String(), silent.Addr().String()},
+		"nobody":     {nobody, nobody},
+		"no address": {"nats://127.0.0.1:99999999", "99999999"},
 	} {
 		for _, verb := range [][]string{{"run", "jobs.yaml", "--out", "built"}, {"worker"}} {
 			var stdout, stderr bytes.Buffer
@@ -66,6 +66,10 @@ func TestForeignServers(t *testing.T) {
 				t.Errorf("%s, %s: exit code %d, want 1 and %q: %s", name, verb[0], code, c.says, said)
 			}
 		}
+	}
+	var said bytes.Buffer
+	if code := run([]string{"worker", "--cluster", "http://127.0.0.1:4222"}, io.Discard, &said); code != 2 || !strings.Contains(said.String(), `"http://127.0.0.1:4222"`) {
+		t.Errorf("another scheme: exit code %d, want 2: %s", code, said.String())
 	}
 	out, err := exec.Command(program(t), "run", "jobs.yaml", "--out", "done", "--quiet", "--workers", "1", "--cluster", shared.ClientURL()).CombinedOutput()
 	if err != nil {

@@ -154,8 +154,8 @@ func (s *Source) Names() []string { return slices.Clone(s.names) }
 // Any reports whether a matrix is packed.
 func (s *Source) Any() bool { return len(s.matrices) > 0 }
 
-// Matrix gives a packed matrix by the name of the weight that it stands for; nil: there is none.
-func (s *Source) Matrix(name string) *Matrix { return s.matrices[name] }
+// As gives the packed matrix of s that stands for a weight; nil: there is none. It is no method, since s has a public name and a Matrix has none.
+func As(s *Source, name string) *Matrix { return s.matrices[name] }
 
 // Info says what a tensor is; of a packed matrix, what the weight that it stands for would be.
 func (s *Source) Info(name string) (safetensors.Info, bool) {
