@@ -14,7 +14,7 @@ func (m *Model) bindPacked(p *param) error {
 		return nil
 	}
 	var err error
-	p.Sparse, p.view, err = m.dense.Load(p.packed, dtypes[p.stored], m.dev)
+	p.Sparse, p.view, err = p.packed.Load(m.dense, dtypes[p.stored], m.dev)
 	return err
 }
 
@@ -40,7 +40,7 @@ func (m *Model) expand(p *param) (err error) {
 	case p.Quant != nil:
 		p.Value, err = p.Widen(m.dev)
 	case p.packed != nil:
-		p.Value, err = m.dense.Expand(p.packed, p.Sparse, dtypes[p.stored], m.dev)
+		p.Value, err = p.packed.Expand(m.dense, p.Sparse, dtypes[p.stored], m.dev)
 	}
 	return err
 }
@@ -48,7 +48,7 @@ func (m *Model) expand(p *param) (err error) {
 // forgetPacked gives the memory of a packed parameter back; views of the files stay. The lock is held.
 func (m *Model) forgetPacked(p *param) {
 	if p.Quant == nil {
-		err := m.dense.Release(p.packed) // some parts may be views though not all are
+		err := p.packed.Release(m.dense) // some parts may be views though not all are
 		if err != nil || !p.view {
 			m.drop(p)
 			return

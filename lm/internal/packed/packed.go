@@ -154,7 +154,7 @@ func (s *Source) Names() []string { return slices.Clone(s.names) }
 // Any reports whether a matrix is packed.
 func (s *Source) Any() bool { return len(s.matrices) > 0 }
 
-// As gives the packed matrix of s that stands for a weight; nil: there is none. It is no method, since s has a public name and a Matrix has none.
+// As gives the packed matrix of s that stands for a weight; nil: there is none. It is no method of s, which has a public name, as a Matrix has none.
 func As(s *Source, name string) *Matrix { return s.matrices[name] }
 
 // Info says what a tensor is; of a packed matrix, what the weight that it stands for would be.
@@ -186,9 +186,9 @@ func (s *Source) File(name string) string {
 }
 
 // Load makes a packed matrix resident on a device. view reports that the parts are views of the file mapping, which
-// [Source.Release] empties; otherwise they are copies. Contents that do not make a matrix are an error of
+// [Matrix.Release] empties; otherwise they are copies. Contents that do not make a matrix are an error of
 // [kernels.NewSparse]. They are checked only here: the files must not change afterwards.
-func (s *Source) Load(x *Matrix, t kernels.DType, dev kernels.Device) (w kernels.Sparse, view bool, err error) {
+func (x *Matrix) Load(s *Source, t kernels.DType, dev kernels.Device) (w kernels.Sparse, view bool, err error) {
 	var values, mask, offsets *kernels.Buffer
 	view = true
 	for _, p := range []struct {
@@ -214,21 +214,21 @@ func (s *Source) Load(x *Matrix, t kernels.DType, dev kernels.Device) (w kernels
 	if w, err = upload(w, dev); err != nil {
 		return w, false, fmt.Errorf("%s: tensor %q: %w", s.File(x.Name), x.Name, err)
 	}
-	_ = s.Release(x) // the copy is what counts now
+	_ = x.Release(s) // the copy is what counts now
 	return w, false, nil
 }
 
-// Expand gives a packed matrix as a dense one on a device. w is the matrix if [Source.Load] has made it resident, and absent
+// Expand gives a packed matrix as a dense one on a device. w is the matrix if [Matrix.Load] has made it resident, and absent
 // otherwise.
-func (s *Source) Expand(x *Matrix, w kernels.Sparse, t kernels.DType, dev kernels.Device) (kernels.Mat, error) {
+func (x *Matrix) Expand(s *Source, w kernels.Sparse, t kernels.DType, dev kernels.Device) (kernels.Mat, error) {
 	if w.IsZero() {
 		var err error
-		if w, _, err = s.Load(x, t, dev); err != nil {
+		if w, _, err = x.Load(s, t, dev); err != nil {
 			return kernels.Mat{}, err
 		}
 		defer func() {
 			Free(&w)
-			_ = s.Release(x) // the copy is what counts now
+			_ = x.Release(s) // the copy is what counts now
 		}()
 	}
 	buf, err := dev.Alloc(t, w.Rows()*w.Cols)
@@ -282,7 +282,7 @@ func upload(w kernels.Sparse, dev kernels.Device) (kernels.Sparse, error) {
 }
 
 // Release gives back the pages of a packed matrix's tensors. Views of them stay valid.
-func (s *Source) Release(x *Matrix) error {
+func (x *Matrix) Release(s *Source) error {
 	for _, part := range parts {
 		if part == offsetsPart && !x.offsets {
 			continue
