@@ -274,7 +274,7 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("--quick", action="store_true")
     p.add_argument("--runs", type=int, default=0)
-    p.add_argument("--minutes", type=float, default=14)
+    p.add_argument("--minutes", type=float, default=22)
     a = p.parse_args()
     a.runs = a.runs or (2 if a.quick else 5)
     groups = ["merge", "forward", "train", "eval", "prune", "matmul"]

@@ -6,7 +6,7 @@
 # Installs the peers into environments of their own below DIR (default: peers-out; 3 GB, of which mergekit's own take half, because
 # it pins other versions), draws the checkpoints there from fixed seeds, and writes peers.md (the table) and peers.json (every repetition).
 # One thread on each side; medians of five, and the quartiles. --quick takes small checkpoints and three repetitions: a check that all of
-# it runs. --print says what would be done. No row begins after --minutes (14); what is left out is named. --quick takes about 3 minutes on a quiet
+# it runs. --print says what would be done. No row begins after --minutes (22); what is left out is named. --quick takes about 3 minutes on a quiet
 # machine. The network is needed for the installation alone.
 #
 # Instead of what would be installed or built: PEERS_VENV (torch, transformers, peft, lm-eval), MERGEKIT_VENV, COMPRESS (the program). PYTHON makes
