@@ -4,6 +4,7 @@ package cuda_test
 
 import (
 	"math"
+	"os"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -42,12 +43,17 @@ func (c flashCase) attend(t *testing.T, d *cuda.Device, spoil func(k, v []float3
 	}
 }
 
-// compare allows for a score, a sum of up to 128 products below 1, and so its weight relatively, to be off by some roundings.
+// compare allows for a score, a sum of up to 128 products below 1, and so its weight relatively, to be off by some roundings. On a
+// device it may be more, since tensor cores cut off what the host build rounds: every product that is added moves a sum towards zero by up to an ulp, 1.9e-5 of a score in the worst model of them.
 func (c flashCase) compare(t *testing.T, what string, got, want []float32) {
 	t.Helper()
+	most := 1e-5
+	if os.Getenv("COMPRESS_CUDA_TESTS") != "" {
+		most = 5e-5
+	}
 	for i, x := range got {
 		w := want[i]
-		if x == w || x != x && w != w || math.Abs(float64(x-w)) <= 1e-5 {
+		if x == w || x != x && w != w || math.Abs(float64(x-w)) <= most {
 			continue
 		}
 		t.Errorf("%+v: %s %d is %v, want %v", c, what, i, x, w)

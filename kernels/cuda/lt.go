@@ -270,6 +270,7 @@ func (d *Device) vendor(g gemmArgs) bool {
 		r := t.lib.call(ltMatmul, t.handle, p.desc, uintptr(unsafe.Pointer(&t.scalar[0])), b, p.b, a, p.a, uintptr(unsafe.Pointer(&t.scalar[1])), g.d.p, p.d, g.d.p, p.d,
 			uintptr(unsafe.Pointer(&p.choice.algo[0])), t.workspace, p.choice.workspace, d.compute)
 		if r != 0 && i > 0 {
+			d.fail(d.check(cuStreamSynchronize, d.compute)) // if the device is gone, that is the error
 			d.fail(fmt.Errorf("cuda:%d: %s: cublasLtMatmul: status %d", d.index, d.op, r))
 		}
 		if r != 0 {

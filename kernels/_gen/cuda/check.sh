@@ -14,6 +14,8 @@
 # "masks" counts the elements whose fate is another than by the host's scores, of them the near ties, and the largest margin; "conformance"
 # names the tests that failed; "complete" is false if measuring stopped early.
 #
+# Where a command ends after some minutes, CHECK_TIMEOUT (15m) below that leaves the report of what was done.
+#
 # For a trial run with the stand-in of the driver (COMPRESS_CUDA_DRIVER), whose figures mean nothing: CHECK_SHRINK=64 divides the sizes, CHECK_RUN names other tests,
 # CHECK_PYTHON another python3.
 set -euo pipefail
@@ -22,12 +24,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 # Tests that open the machine's device with COMPRESS_CUDA_TESTS=device, or all devices.
 on_device='OnDevice|^Test(TiesOfManyPieces|ChunksGiveTheBitsOfElements|Formula|FormulaVectors|ConstantsHaveNoMoments|InterpretedFormulasHaveTheBitsOfCompiledOnes|InterpreterHasRoom|FormulasFromManyGoroutines|Flash|FlashNotFinite|FlashBack|Merge|MergeManyModels|RandomDropping|AdamW|Shards|CholeskyAndSolves|ClosedDevice|WideHeads)$'
 
-# find_blas prints the cuBLASLt that came with torch, or with a toolkit, which the loader does not find.
+# find_blas prints each cuBLASLt that came with torch or with a toolkit, which the loader does not find.
 find_blas() {
 	"$python" -c 'import glob, os, torch
 root = os.path.dirname(os.path.dirname(torch.__file__))
-print((glob.glob(root + "/nvidia/*/lib/libcublasLt.so.1[23]") + glob.glob(root + "/torch/lib/libcublasLt.so.1[23]") + [""])[0])' 2>/dev/null ||
-		ls /usr/local/cuda*/lib64/libcublasLt.so.1[23] 2>/dev/null | head -1 || true
+print(*glob.glob(root + "/nvidia/*/lib/libcublasLt.so.1[23]"), *glob.glob(root + "/torch/lib/libcublasLt.so.1[23]"), sep="\n")' 2>/dev/null || true
+	ls /usr/local/cuda*/lib64/libcublasLt.so.1[23] 2>/dev/null || true
 }
 
 case "${1:-}" in
@@ -52,8 +54,9 @@ run)
 	chmod +x ./cuda.test ./compress # a copy may have lost the mode of its files
 	python=${CHECK_PYTHON:-python3}
 	export PYTHONUNBUFFERED=1
+	export CUDA_CACHE_PATH=${CUDA_CACHE_PATH:-$here/.nv} # what the driver has compiled serves the processes that follow, also without a home
 	if [ -z "${COMPRESS_CUBLASLT:-}" ]; then
-		lt=$(find_blas)
+		lt=$(find_blas | grep . | head -1 || true)
 		if [ -n "$lt" ]; then export COMPRESS_CUBLASLT=$lt; fi
 	fi
 	echo "cuBLASLt: ${COMPRESS_CUBLASLT:-as the loader finds it}"
@@ -62,12 +65,12 @@ run)
 		exit 1
 	fi
 	case " $parts " in *" tests "*)
-		COMPRESS_CUDA_TESTS=device ./cuda.test -test.v -test.timeout 15m -test.run "${CHECK_RUN:-$on_device}" >"$report.log" 2>&1 || status=$?
+		COMPRESS_CUDA_TESTS=device ./cuda.test -test.v -test.timeout ${CHECK_TIMEOUT:-15m} -test.run "${CHECK_RUN:-$on_device}" >"$report.log" 2>&1 || status=$?
 		grep -E '^ *--- FAIL|^panic|^fatal|^ +[a-z_]+_test.go|^ok|^PASS|^FAIL|^--- ' "$report.log" || true
 		;;
 	esac
 	case " $parts " in *" measure "*)
-		COMPRESS_CUDA_REPORT=$report COMPRESS_CUDA_SHRINK=${CHECK_SHRINK:-1} ./cuda.test -test.timeout 15m -test.run '^TestMeasureDevice$' || status=$?
+		COMPRESS_CUDA_REPORT=$report COMPRESS_CUDA_SHRINK=${CHECK_SHRINK:-1} ./cuda.test -test.timeout ${CHECK_TIMEOUT:-15m} -test.run '^TestMeasureDevice$' || status=$?
 		;;
 	esac
 	case " $parts " in *" torch "*)

@@ -131,7 +131,7 @@ def measure():
 
 def compare(report, theirs):
     """Their time divided by ours: above 1 we are faster."""
-    ours = {f["name"]: f["ms"] for f in report["figures"]}
+    ours = {f["name"]: f["ms"] for f in report.get("figures") or []}
     for line, name, other in (
         ("score_mask_times_torch", "Wanda score and row mask, BF16", "wanda_mask_ms"),
         ("ties_times_torch", "Merge, TIES of 3, BF16", "ties_ms"),
@@ -150,6 +150,7 @@ torch.manual_seed(0)
 with open(options.report) as f:
     report = json.load(f)
 report["torch"] = measure()
+report["lines"] = report.get("lines") or {}
 compare(report, report["torch"])
 with open(options.report, "w") as f:
     json.dump(report, f, indent=2)
