@@ -80,12 +80,15 @@ var indifferent = []string{"device", "json", "memory", "out", "overwrite", "quie
 // finished refuses to begin again where a training with other settings has come to its end: its result would be replaced.
 func (r *run) finished() error {
 	text, err := regular.ReadFile(filepath.Join(r.o.Out, "training.json"), maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil // nothing that this program has finished; what may be replaced has been checked
+		return err
 	}
 	var done struct{ Flags map[string]json.RawMessage }
 	if err := json.Unmarshal(text, &done); err != nil {
-		return nil // the same
+		return fmt.Errorf("%s: %w (HINT: --overwrite replaces what is there)", filepath.Join(r.o.Out, "training.json"), err)
 	}
 	var differ []string
 	for name, value := range r.Flags() {
