@@ -41,6 +41,7 @@ type Info struct {
 	Features []string `json:"features,omitempty"` // instruction sets in use, e.g. "avx512", "amx-bf16"
 	Host     bool     `json:"host"`               // buffers are ordinary memory: [Buffer].Bytes works and [Wrap] is allowed
 	Threads  int      `json:"threads,omitempty"`  // worker threads of a host device
+	Fast     bool     `json:"-"`                  // it has instructions that [Fast] products make use of; otherwise they are as [Exact] ones
 	Total    int64    `json:"memory_total_bytes"` // bytes
 	Free     int64    `json:"memory_free_bytes"`  // bytes
 }

@@ -292,22 +292,31 @@ func TestBatchGradients(t *testing.T) {
 		if r.Counted != 14 {
 			t.Fatalf("%d labels count", r.Counted)
 		}
+		// The parts add what the batch adds in another order, and kernels take other ways for other numbers of tokens.
+		drift, top, sizes := pathOf(m, 12).Gradients(19), 0.0, map[string]float64{}
+		for name, g := range both {
+			sizes[name] = largest(g)
+			top = max(top, sizes[name])
+		}
+		limit := func(size float64) float64 { return drift*size + 1e-6*top } // as for the oracle's gradients: some are zero but for noise
+
 		for i, n := range []int{10, 4} {
 			part, _ := gradients(t, m, ids[i:i+1], BackwardOptions{Labels: labels[i : i+1], Denominator: 14})
 			mean, _ := gradients(t, m, ids[i:i+1], BackwardOptions{Labels: labels[i : i+1]})
 			for name, g := range part {
+				size := largest(mean[name])
 				for j, v := range g {
 					both[name][j] -= v
 					mean[name][j] -= v * 14 / float32(n)
 				}
-				if d := largest(mean[name]); d > 1e-5 {
-					t.Errorf("%s: the denominator is off by %g", name, d)
+				if d := largest(mean[name]); !(d <= limit(size)) {
+					t.Errorf("%s: the denominator is off by %g, more than %g", name, d, limit(size))
 				}
 			}
 		}
 		for name, g := range both {
-			if d := largest(g); d > 1e-5 {
-				t.Errorf("%s: the sequences' gradients leave %g", name, d)
+			if d := largest(g); !(d <= limit(sizes[name])) {
+				t.Errorf("%s: the sequences' gradients leave %g, more than %g", name, d, limit(sizes[name]))
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/kernels/kerneltest"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -162,6 +163,15 @@ func (e *expected) ids(t *testing.T, name string) [][]int32 {
 }
 
 // near compares a tensor, relative to its largest value.
+// pathOf is the longest way through a model, of sequences of up to so many tokens.
+func pathOf(m *Model, tokens int) kerneltest.Path {
+	c := m.Config()
+	return kerneltest.Path{
+		Blocks: m.Blocks(), Hidden: c.Hidden, Inner: max(c.Inner, c.ExpertInner, c.SharedInner), Heads: c.Heads, HeadDim: c.HeadDim,
+		Vocab: c.Vocab, Tokens: tokens,
+	}
+}
+
 func near(t *testing.T, what string, got, want []float32, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/kernels/kerneltest"
 	"github.com/modelcompress/compress/lm/internal/quant"
 )
 
@@ -59,7 +60,10 @@ func TestQuantised(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if same.Loss != again.Loss || again.Loss != r.Loss {
+
+		// Quantised and widened weights give the same bits in the same pass. The backward pass has an operation of its own for the loss, whose
+		// sum over the vocabulary may take another order.
+		if gap := math.Abs(again.Loss - r.Loss); same.Loss != again.Loss || gap > kerneltest.Rounding(m.Config().Vocab)*again.Loss {
 			t.Errorf("%d bits: losses %v, widened %v, in the backward pass %v", bits, again.Loss, same.Loss, r.Loss)
 		}
 	}

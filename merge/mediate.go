@@ -414,7 +414,8 @@ func (m *mediation) finish(ctx context.Context, dir string, report *Report) erro
 		return err
 	}
 	if r := m.manifest.Router; r != nil && r.HeldOut > 0 {
-		report.Mediation.RouterAccuracy = &r.Accuracy
+		accuracy := r.Accuracy
+		report.Mediation.RouterAccuracy = &accuracy
 	}
 	if err := m.hashAll(ctx, dir, side); err != nil {
 		return err

@@ -21,6 +21,8 @@ var (
 	ErrMask = errors.New("mask check failed")
 	// ErrGradients: a file of gradients does not fit the model.
 	ErrGradients = grads.ErrUnfit
+	// ErrMasks: a file of masks to prune by does not fit the model.
+	ErrMasks = errors.New("unusable masks")
 	// ErrConstant: all scores of a matrix are the same, so that they rank nothing.
 	ErrConstant = errors.New("scores are constant")
 )

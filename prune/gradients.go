@@ -16,7 +16,7 @@ import (
 type GradientOptions struct {
 	// File is a .safetensors file or folder with a tensor "<matrix without .weight>.G" [out, in] for every matrix, F32, BF16
 	// or F16: 100·√(Σ g²) over the calibration sequences, g the gradient of a sequence's mean loss. One whose metadata say that it was
-	// made from another model or other calibration data is refused. Empty: they are computed.
+	// made from another model is refused; other calibration data than those of the run are a note in the report. Empty: they are computed.
 	File string `json:"file,omitempty"`
 	// Keep is a .safetensors file that computed gradients are written to, instead of memory: 4 bytes a weight, F32. A file
 	// that is there is used if it was made from the same model and calibration data, and refused otherwise.
@@ -60,6 +60,21 @@ func (w *walk) collectGradients(ctx context.Context) (err error) {
 		w.report.Notes, err = w.gradients.Fit(w.m, w.report.Model.Fingerprint, w.calib.Hash)
 	}
 	return errors.Join(err, ctx.Err())
+}
+
+// checkGradients finds out whether a file that a run would read gradients from can be used, without computing any.
+func (w *walk) checkGradients(ctx context.Context) error {
+	o := w.o.Gradients
+	if w.needs&Gradients == 0 {
+		return nil
+	}
+	if o.Keep != "" {
+		return w.gradientJob().CheckKept(o.Keep, w.report.Model.Fingerprint, w.calib.Hash)
+	}
+	if o.File == "" {
+		return nil
+	}
+	return w.collectGradients(ctx)
 }
 
 func (w *walk) gradientJob() grads.Job {

@@ -11,7 +11,7 @@ import (
 )
 
 // A file of gradients says which model and data it is from. Another model of the same shapes, also the same one in another
-// type, and other data are refused; a file that says nothing, and tensors that nobody asked for, are remarked on.
+// type, is refused; other data, a file that says nothing, and tensors that nobody asked for, are remarked on.
 func TestGradientsOfAnotherModel(t *testing.T) {
 	tmp := t.TempDir()
 	dir := llama(2).write(t, filepath.Join(tmp, "m"), nil)
@@ -33,6 +33,7 @@ func TestGradientsOfAnotherModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own, _ := load(t, dir, 1, lm.Options{}).Fingerprint(ctx)
 	for _, other := range []string{changed, twin} {
 		theirs, _ := load(t, other, 1, lm.Options{}).Fingerprint(ctx)
@@ -40,9 +41,19 @@ func TestGradientsOfAnotherModel(t *testing.T) {
 		if !errors.Is(err, ErrGradients) || !strings.Contains(err.Error(), own) || !strings.Contains(err.Error(), theirs) {
 			t.Errorf("%s: %v", other, err)
 		}
+		o := Options{Metric: PrunerZero(), Sparsity: .5, Gradients: GradientOptions{File: keep}}
+		if err := Check(ctx, load(t, other, 1, lm.Options{}), calib, o); !errors.Is(err, ErrGradients) {
+			t.Errorf("%s: check before the work: %v", other, err)
+		}
+		o.Gradients = GradientOptions{Keep: keep}
+		if err := Check(ctx, load(t, other, 1, lm.Options{}), calib, o); !errors.Is(err, ErrGradients) {
+			t.Errorf("%s: check of a file to keep: %v", other, err)
+		}
 	}
-	if _, err := run(dir, []int{2, 9}, GBLM(), GradientOptions{File: keep}); !errors.Is(err, ErrGradients) || !strings.Contains(err.Error(), calib.Hash) {
-		t.Errorf("other calibration data: %v", err)
+	other := windows(2, 9, 61)
+	mixed, err := run(dir, []int{2, 9}, GBLM(), GradientOptions{File: keep})
+	if err != nil || len(mixed.Notes) != 1 || !strings.Contains(mixed.Notes[0], calib.Hash) || !strings.Contains(mixed.Notes[0], other.Hash) {
+		t.Errorf("other calibration data: %v, %v", mixed, err)
 	}
 	if r, err := run(dir, []int{3, 9}, GBLM(), GradientOptions{File: keep}); err != nil || len(r.Notes) != 0 {
 		t.Errorf("its own: %v, %v", r, err)

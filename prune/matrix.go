@@ -28,6 +28,8 @@ func (w *walk) plan(l lm.Linear) selection {
 	}
 	v, ok := w.overrides[l.Name]
 	switch {
+	case w.given != nil:
+		p.dense = p.sparsity == 0
 	case !ok:
 	case v.Dense:
 		p.dense = true
@@ -84,7 +86,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 		return Tensor{}, err
 	}
 	t, err := w.describe(l, own, c.t, order)
-	if err == nil && t.Kept == 0 && !t.Empty && t.Dead < l.In {
+	if err == nil && t.Kept == 0 && !t.Empty && t.Dead < l.In && w.given == nil {
 		err = w.fail(l.Name, fmt.Errorf("%w: all %d weights went, at a sparsity of %g", ErrMask, t.Zeros, c.plan.sparsity))
 	}
 	return t, err
@@ -194,6 +196,8 @@ func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *in
 		return nil, err
 	}
 	switch m := w.o.Metric; {
+	case w.given != nil:
+		err = w.takeGiven(l, c)
 	case m.sweeps && !c.in.lacks(m.Needs) && (c.plan.pattern.Structured() || c.plan.group == Strip):
 		err = w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.SumOf(l.Name), true) })
 		if w.o.Update.Name != SparseGPTUpdate {

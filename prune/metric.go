@@ -24,6 +24,7 @@ type Metric struct {
 
 	program *gp.Program                            // computes the scores row by row
 	there   func(in Inputs) (*fused.Scores, error) // computes them on a device that compiles formulas
+	given   bool                                   // a file says what goes; nothing is ranked
 	sweeps  bool                                   // chooses as the weights before have been updated
 }
 
@@ -145,6 +146,10 @@ func (m *Metric) UnmarshalJSON(data []byte) error {
 	var name string
 	if err := json.Unmarshal(data, &name); err != nil {
 		return err
+	}
+	if name == givenName {
+		*m = givenMetric()
+		return nil
 	}
 	found, err := MetricByName(name)
 	if err == nil {

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -49,6 +50,20 @@ func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*
 	return w.report, nil
 }
 
+// Check returns what Model would refuse before it runs anything: faults of the options, calibration data that are missing or do not fit the
+// model, and files of gradients or masks that cannot be used. It is for callers who do other long work first.
+func Check(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) error {
+	w, err := newWalk(ctx, m, calib, o)
+	if err != nil {
+		return err
+	}
+	defer w.free()
+	if err := w.checkGradients(ctx); err != nil {
+		return fmt.Errorf("gradients: %w", err)
+	}
+	return nil
+}
+
 // walk is one run over a model.
 type walk struct {
 	m       *lm.Model
@@ -66,6 +81,7 @@ type walk struct {
 	targets   map[string]float64  // sparsity by tensor name, where blocks do not settle it
 	patterns  []Pattern           // by block, where the allocation gives each its own
 	gradients *grads.Set
+	given     *givenMasks // nil: the metric chooses
 }
 
 // newWalk checks what can be checked before anything runs.
@@ -88,19 +104,23 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		return nil, err
 	}
 	w.report = &Report{
-		Options: o, Meaning: o.Pattern.Meaning(), Version: record.Version(), Device: w.dev.Info(), Notes: []string{},
+		Options: o.recorded(), Meaning: o.Pattern.Meaning(), Version: record.Version(), Device: w.dev.Info(), Notes: []string{},
 		Model: ModelInfo{Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint},
 	}
 	if len(calib.IDs) > 0 && w.needs != 0 {
-		w.report.Calibration = &w.calib
+		w.report.Calibration = &calib // not a pointer into the walk, which holds gradients and the model
 	}
 	for l := range m.Blocks() {
 		w.report.Blocks = append(w.report.Blocks, Block{Index: l, Target: o.Sparsity})
 	}
-	if err := w.applyOverrides(); err != nil {
+	if err := errors.Join(w.applyOverrides(), w.checkPatterns()); err != nil {
 		return nil, err
 	}
-	return w, w.checkPatterns()
+	if o.MasksFrom != "" {
+		w.report.Meaning = "what the masks say goes"
+		w.given, err = openGiven(o.MasksFrom, m)
+	}
+	return w, err
 }
 
 func checkCalibration(m *lm.Model, calib corpus.Windows, o Options) error {
@@ -130,7 +150,10 @@ func (w *walk) embed(ctx context.Context) (err error) {
 // block prunes one block, or takes it from an interrupted run, and runs the next one's inputs through it.
 func (w *walk) block(ctx context.Context, l int) error {
 	linears := w.m.Linears(l)
-	var err error
+	err := w.readTargets(l, linears)
+	if err != nil {
+		return err
+	}
 	if w.finished(linears) {
 		err = w.restore(ctx, l, linears)
 	} else {
@@ -395,6 +418,7 @@ func (w *walk) fail(name string, err error) error {
 func (w *walk) free() {
 	w.states.Free()
 	w.gradients.Close()
+	w.given.close()
 	if w.keep != nil {
 		w.keep.Free()
 	}

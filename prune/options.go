@@ -26,6 +26,11 @@ type Options struct {
 	Gradients   GradientOptions `json:"gradients"`   // where G comes from
 	Overrides   []Override      `json:"overrides,omitempty"`
 
+	// MasksFrom is a .safetensors file or folder with a keep mask for every matrix, as [Masks] writes them: U8, named, shaped and laid out
+	// like the weight, 1 = kept. It stands in the place of metric, sparsity, pattern, group, allocation and overrides, which must be left
+	// out. SparseGPTUpdate, and ADMM without MaskSteps, update what stays and alone need calibration data. Empty: the metric chooses.
+	MasksFrom string `json:"masks_from,omitempty"`
+
 	// TrueSequential measures the matrices of a block in the order in which they run, each once those before it in the block are
 	// pruned: q, k and v; o; gate and up; down. Otherwise all are measured in the dense block. It runs a block four times.
 	TrueSequential bool `json:"true_sequential,omitempty"`
@@ -96,13 +101,15 @@ const (
 var permutations = []Permutation{Identity, Interleave, Assignment}
 
 func (o *Options) setDefaults() {
-	if o.Metric.Name == "" && o.Metric.Score == nil {
+	if o.MasksFrom != "" {
+		o.Metric = givenMetric()
+	} else if o.Metric.Name == "" && o.Metric.Score == nil {
 		o.Metric = Wanda()
 	}
 	if o.Group == "" {
 		o.Group = o.Metric.Group
 	}
-	if o.Group == "" || o.Pattern.Structured() {
+	if o.MasksFrom == "" && o.Group == "" || o.Pattern.Structured() {
 		o.Group = Row
 	}
 	if o.Pattern.Structured() {
@@ -116,6 +123,12 @@ func (o *Options) setDefaults() {
 	}
 	o.Update.setDefaults(o.Metric)
 	o.Allocation.setDefaults()
+}
+
+// recorded is what a report keeps of the options: not the outputs, measurements and callbacks of the run, which hold on to the model.
+func (o Options) recorded() Options {
+	o.Out, o.Masks, o.Memo, o.Events = nil, nil, nil, Events{}
+	return o
 }
 
 // Needs lists the statistics that a run with these options gathers. Without any it needs no calibration data.
@@ -168,6 +181,7 @@ func (o Options) Validate() error {
 	if o.Update.Damping > 0 && o.Needs()&Hessian == 0 {
 		fault("a damping of %g without a Hessian", o.Update.Damping)
 	}
+	faults = append(faults, o.givenFaults()...)
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
 	for i, v := range o.Overrides {

@@ -168,7 +168,9 @@ func (r *Report) close() {
 	}
 	r.Total.Sparsity = record.Ratio(r.Total.Zeros, r.Total.Weights)
 	r.Total.Overall = record.Ratio(r.Total.Zeros, r.Model.Parameters)
-	if n := r.Total.Unrouted; n > 0 {
+	if n := r.Total.Unrouted; n > 0 && r.Options.MasksFrom != "" {
+		r.note("%d matrices saw no calibration token, as experts may, and were not updated", n)
+	} else if n > 0 {
 		r.note("%d matrices saw no calibration token, as experts may, or have no gradient, and were ranked by |W|", n)
 	}
 	if n := r.Total.Short; n > 0 {
@@ -237,7 +239,7 @@ func (r *Report) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Fingerprint identifies a job: the same model, calibration tokens, options and content of a file of gradients. It is what a saver's options should carry so
+// Fingerprint identifies a job: the same model, calibration tokens, options and contents of files of gradients and masks. It is what a saver's options should carry so
 // that a resumed run cannot continue another job.
 func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (string, error) {
 	o.setDefaults()
@@ -248,6 +250,11 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	calibration := calib.Hash
 	if o.Needs() == 0 {
 		calibration = ""
+	}
+	if path := o.MasksFrom; path != "" {
+		if o.MasksFrom, err = o.Memo.Hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
+			return "", err
+		}
 	}
 	if path := o.Gradients.File; path != "" {
 		if o.Gradients.File, err = o.Memo.Hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {

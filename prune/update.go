@@ -214,7 +214,10 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inflow
 		return err
 	}
 	c.dropDead(keep, a)
-	c.t.Damping = &a.Damping
+
+	// A copy: a pointer into the sum would keep its Hessian for as long as the report lives.
+	damping := a.Damping
+	c.t.Damping = &damping
 	return nil
 }
 

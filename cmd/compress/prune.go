@@ -34,7 +34,12 @@ func pruneCmd(a *shell.App) *cobra.Command {
 		Example: pruneExample,
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
-		Check:   func(*shell.Job, []string) error { return pruning.Check(o) },
+		Check: func(*shell.Job, []string) error {
+			if err := masksAlone(cmd, o.MasksFrom); err != nil {
+				return err
+			}
+			return pruning.Check(o)
+		},
 		Run: func(j *shell.Job, args []string) (any, error) {
 			if !cmd.Flags().Changed("sparsity") && o.Pattern != prune.Unstructured {
 				o.Sparsity = 0 // the pattern says it
@@ -56,6 +61,7 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Join, "join", false, "take the records of a JSONL file as one text")
 	f.StringVar(&o.Save, "save", "dense", "form of pruned matrices; dense (zeros stay where they are) or bitmask")
 	f.StringVar(&o.PPL, "ppl", "", "file to measure the perplexity on; before and after")
+	f.StringVar(&o.MasksFrom, "masks-from", "", "prune with the masks of this .safetensors file or folder, as --masks writes them, instead of a method's; --update sparsegpt and admm then make up for what goes, and alone need --calib")
 	f.StringVar(&o.Masks, "masks", "", "also write the masks to this .safetensors file (U8, 1 = kept)")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
@@ -65,9 +71,24 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	shell.Complete(cmd, "method", tuning.Methods()...)
 	shell.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	shell.OneOf(cmd, "save", "dense", "bitmask")
-	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides")
+	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from")
 	shell.MayBeEmpty(cmd, "group")
 	return cmd
+}
+
+// masksAlone refuses flags that choose what goes beside a file that says it.
+func masksAlone(cmd *cobra.Command, file string) error {
+	if file == "" {
+		return nil
+	}
+	for _, flag := range []string{
+		"method", "sparsity", "pattern", "group", "allocation", "permutation", "overrides", "grads", "grads-exact", "save-grads",
+	} {
+		if cmd.Flags().Changed(flag) {
+			return shell.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file, flag, flag)
+		}
+	}
+	return nil
 }
 
 // completeTuning completes the flags of prune and prune compare.

@@ -122,7 +122,8 @@ func sanitized(name string) string { return unfit.ReplaceAllString(name, "__") }
 func (r *Results) add(t *one, o *Options) error {
 	name := t.Task.Name
 	t.audit.finish(t)
-	r.Audits[name] = &t.audit
+	audit := t.audit // a copy: the task holds its documents and answers
+	r.Audits[name] = &audit
 	r.TaskHashes[name] = hash(t.hashes.String())
 	r.Configs[name], r.Versions[name] = configOf(t), versionOf(t.Task)
 	r.NShot[name] = t.Shots

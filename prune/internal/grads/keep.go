@@ -15,14 +15,9 @@ const madeFrom = "made_from"
 // Keep writes what it computes to a file, or finds it there. model and data are fingerprints: a file that was made from
 // others is refused.
 func (j Job) Keep(ctx context.Context, path, model, data string) (*safetensors.Dir, error) {
-	f, err := safetensors.OpenDir(path)
 	made := model + " " + data
-	if err == nil {
-		if f.Metadata()[madeFrom] != made {
-			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the file or name another", path, ErrUnfit)
-		}
-		return f, nil
+	if f, err := kept(path, made); f != nil || err != nil {
+		return f, err
 	}
 	var tensors []safetensors.Info
 	for b := range j.Model.Blocks() {
@@ -34,6 +29,7 @@ func (j Job) Keep(ctx context.Context, path, model, data string) (*safetensors.D
 	if err != nil {
 		return nil, err
 	}
+
 	squares := &Filed{Device: j.dev(), Path: path + ".squares"}
 	err = j.Each(ctx, squares, func(l lm.Linear, g []byte) error { return out.WriteTensor(Name(l), g) })
 	err = errors.Join(err, squares.Close())
@@ -44,4 +40,26 @@ func (j Job) Keep(ctx context.Context, path, model, data string) (*safetensors.D
 		return nil, errors.Join(err, out.Abort())
 	}
 	return safetensors.OpenDir(path)
+}
+
+// CheckKept is the error of [Job.Keep] about a file that is there and was made from something else.
+func (j Job) CheckKept(path, model, data string) error {
+	f, err := kept(path, model+" "+data)
+	if f != nil {
+		err = f.Close()
+	}
+	return err
+}
+
+// kept opens a file that was made before; nil if there is none that can be read, which is then written.
+func kept(path, made string) (*safetensors.Dir, error) {
+	f, err := safetensors.OpenDir(path)
+	if err != nil {
+		return nil, nil
+	}
+	if f.Metadata()[madeFrom] != made {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the file or name another", path, ErrUnfit)
+	}
+	return f, nil
 }

@@ -70,7 +70,7 @@ func (s *Set) checkFile(linears []lm.Linear, model, data string) (notes []string
 	return notes, nil
 }
 
-// origin compares what the file says about where it comes from.
+// origin compares what the file says about where it comes from: another model is an error, other data are a note.
 func (s *Set) origin(model, data string) (notes []string, err error) {
 	from, ok := s.File.Metadata()[madeFrom]
 	if !ok {
@@ -81,7 +81,9 @@ func (s *Set) origin(model, data string) (notes []string, err error) {
 	case theirs != model:
 		return []string{}, fmt.Errorf("%s: %w: made from the model with fingerprint %.64q; this is %q", s.File.Path(), ErrUnfit, theirs, model)
 	case data != "" && sample != data:
-		return []string{}, fmt.Errorf("%s: %w: made from the calibration data with hash %.64q; these are %q", s.File.Path(), ErrUnfit, sample, data)
+		// The published code does so too: gradients from one text, activations from another.
+		return []string{fmt.Sprintf("%s: the gradients were made from the calibration data with hash %.64q, and activations are measured on those with hash %q",
+			s.File.Path(), sample, data)}, nil
 	}
 	return []string{}, nil
 }

@@ -28,9 +28,7 @@ func Transposed(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 		buf.Free()
 		return kernels.Mat{}, err
 	}
-	dst := make([]byte, len(src))
-	transposeBytes(dst, src, m.Rows, m.Cols, m.DType().Size())
-	if err := dev.Upload(buf, 0, dst); err != nil {
+	if err := dev.Upload(buf, 0, TransposedBytes(src, m.Rows, m.Cols, m.DType().Size())); err != nil {
 		buf.Free()
 		return kernels.Mat{}, err
 	}
@@ -83,8 +81,9 @@ func BytesOf(v []float64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 8*len(v))
 }
 
-// transposeBytes writes src [rows, cols] to dst as [cols, rows], in tiles that fit the cache. Elements have size bytes.
-func transposeBytes(dst, src []byte, rows, cols, size int) {
+// TransposedBytes copies src [rows, cols] as [cols, rows], in tiles that fit the cache. Elements have size bytes.
+func TransposedBytes(src []byte, rows, cols, size int) []byte {
+	dst := make([]byte, len(src))
 	const tile = 32
 	for i0 := 0; i0 < rows; i0 += tile {
 		for j0 := 0; j0 < cols; j0 += tile {
@@ -95,6 +94,7 @@ func transposeBytes(dst, src []byte, rows, cols, size int) {
 			}
 		}
 	}
+	return dst
 }
 
 // Parallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all. 0 means

@@ -9,7 +9,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -59,9 +58,9 @@ func Perplexity(j *shell.Job, path string, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	precision := kernels.Exact
-	if o.Fast {
-		precision = kernels.Fast
+	precision, err := j.Precision(o.Fast)
+	if err != nil {
+		return nil, err
 	}
 	m, err := j.Load(path, lm.Options{Precision: precision})
 	if err != nil {

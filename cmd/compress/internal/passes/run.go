@@ -104,7 +104,8 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		j.Printf("no position counts, so there is no loss; written to %s\n", o.Out)
 		return report, nil
 	}
-	report.Loss = &r.Loss
+	loss := r.Loss // a copy: the result holds logits and hidden states
+	report.Loss = &loss
 	j.Printf("loss %.6f over %d positions, written to %s\n", r.Loss, r.Counted, o.Out)
 	return report, nil
 }

@@ -136,6 +136,11 @@ func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*
 		Dense: func() (contest.Measure, error) { return c.measure(m) },
 	}
 	for _, r := range runs {
+		if r.opts.Gradients.File != "" {
+			if err := prune.Check(c.Ctx, m, c.calib, r.opts); err != nil {
+				return nil, err
+			}
+		}
 		key, err := prune.Fingerprint(c.Ctx, m, c.calib, r.opts)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package pruning
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ func (p *pruning) allow() func(dir string) error {
 // remarks notes in the report what was not as one may think.
 func (p *pruning) remarks(r *Report) error {
 	if p.flags.Calib != "" && !tuning.NeedsData(p.opts) {
-		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, p.opts.Metric.Name))
+		who := cmp.Or(p.opts.Metric.Name, "--masks-from")
+		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, who))
 	}
 	if text := shell.Beyond(p.model, p.calib.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)

@@ -27,6 +27,7 @@ type Options struct {
 	Calib     string // calibration data
 	PPL       string // data for a perplexity before and after; empty: none
 	Masks     string // .safetensors file for the masks; empty: none
+	MasksFrom string // .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
 	Samples   int    // calibration windows to draw
 	SeqLen    int    // tokens of a window; 0: the model's default
 	Join      bool   // take the records of a JSONL file as one text
@@ -46,6 +47,9 @@ func (o *Options) options() (prune.Options, error) {
 		return prune.Options{}, err
 	}
 	p := prune.Options{Metric: metric, Pattern: pattern, Sparsity: o.Sparsity, Group: prune.Group(o.Group)}
+	if o.MasksFrom != "" {
+		p = prune.Options{MasksFrom: o.MasksFrom}
+	}
 	if err := o.Apply(&p); err != nil {
 		return p, misread(err)
 	}
@@ -126,9 +130,9 @@ func (o *Options) checkPlaces(j *shell.Job, model string) error {
 	if _, err := os.Stat(o.Masks); err == nil && !o.Overwrite && !o.Resume {
 		return shell.Usagef("--masks %s: output already exists (HINT: choose another name, or pass --overwrite)", o.Masks)
 	}
-	for flag, path := range map[string]string{"calib": o.Calib, "grads": o.Gradients} {
-		if _, err := os.Stat(path); path != "" && err != nil {
-			return fmt.Errorf("--%s: %w", flag, err)
+	for _, in := range []struct{ flag, path string }{{"calib", o.Calib}, {"grads", o.Gradients}, {"masks-from", o.MasksFrom}} {
+		if _, err := os.Stat(in.path); in.path != "" && err != nil {
+			return fmt.Errorf("--%s: %w", in.flag, err)
 		}
 	}
 	return nil

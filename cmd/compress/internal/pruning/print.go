@@ -89,6 +89,9 @@ func (r *Report) print(j *shell.Job) {
 // method names what chose the weights, with what is not as usual.
 func (r *Report) method() string {
 	text := r.Options.Metric.Name
+	if r.Options.MasksFrom != "" {
+		text = "masks of " + r.Options.MasksFrom
+	}
 	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
 		text += " with update " + u
 	}

@@ -98,8 +98,11 @@ type pruning struct {
 	dense string // folder of the pruned model; a hidden one where it is packed afterwards
 }
 
-// begin opens the outputs, so that what is in the way is found before any work.
+// begin checks the inputs and opens the outputs, so that what is amiss or in the way is found before any work.
 func (p *pruning) begin() error {
+	if err := prune.Check(p.job.Ctx, p.model, p.calib, p.opts); err != nil {
+		return err
+	}
 	fingerprint, err := prune.Fingerprint(p.job.Ctx, p.model, p.calib, p.opts)
 	if err != nil {
 		return err

@@ -235,6 +235,9 @@ func Batch(j *shell.Job, file string, o Options, who crew.Where) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := j.Precision(o.Fast); err != nil {
+		return nil, err
+	}
 	slots := who.Slots(dev.Info().Threads)
 	if err := b.sit(max(slots, 1), func() (kernels.Device, error) { return crew.Share(dev, max(slots, 1)) }); err != nil {
 		return nil, err

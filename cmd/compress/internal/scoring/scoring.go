@@ -145,6 +145,9 @@ func runIn(j *shell.Job, out *output, path string, suite *task.Suite, o Options)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := j.Precision(o.Fast); err != nil {
+		return nil, err
+	}
 	s, err := load(j, path, o, dev)
 	if err != nil {
 		return nil, err
@@ -250,14 +253,10 @@ type subject struct {
 
 // load opens a model with its adapter, if there is one, on a device.
 func load(j *shell.Job, path string, o Options, dev kernels.Device) (*subject, error) {
-	precision := kernels.Exact
-	if o.Fast {
-		precision = kernels.Fast
-	}
 	if err := shell.ModelFolder(path); err != nil {
 		return nil, err
 	}
-	m, err := lm.Load(j.Ctx, path, dev, lm.Options{Precision: precision})
+	m, err := lm.Load(j.Ctx, path, dev, lm.Options{Precision: shell.PrecisionOn(dev, o.Fast)})
 	if err != nil {
 		return nil, err
 	}

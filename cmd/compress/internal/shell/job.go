@@ -41,6 +41,7 @@ type Job struct {
 	threads int
 	report  string
 	remarks []string
+	exact   bool   // it was said that --fast does nothing on the device
 	printed []byte // what work that may be done again has written to stdout
 	repeat  []byte // what of it comes again
 }

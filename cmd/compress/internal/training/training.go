@@ -14,7 +14,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora"
@@ -64,9 +63,9 @@ func Train(j *shell.Job, model string, o Options) (any, error) {
 		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
 	defer release()
-	precision := kernels.Exact
-	if o.Fast {
-		precision = kernels.Fast
+	precision, err := j.Precision(o.Fast)
+	if err != nil {
+		return nil, err
 	}
 	if r.model, err = j.Load(model, lm.Options{Precision: precision, Bits: o.Bits}); err != nil {
 		return nil, err
