@@ -38,6 +38,8 @@
 // the same either way, but 1:4 here removes one weight of four (sparsity 0.25), where hardware vendors' notation would keep one. Reports carry the number that is pruned in words. If the inputs are
 // not a multiple of M, N of the shorter last group go, or all of it; M exceeds them nowhere.
 //
+// Options.MasksFrom takes the masks from a file instead, as [Masks] writes them; SparseGPTUpdate and ADMM work with them as with those of a metric.
+//
 // # Updates
 //
 // SparseGPTUpdate and ADMM change the weights that stay so that outputs over the calibration data change less; they work with the mask of any metric, need the Hessian of every input (8 bytes times
@@ -59,7 +61,8 @@
 //
 // A metric without statistics needs no calibration data. With Options.Out it holds one matrix at a time, at its peak twice: as mapped and as copied, then the copy, its mask (a byte a weight) and up
 // to 200 MiB of scratch. That stays below 1 GiB for models whose largest matrix is below 470 MB, which is Llama of 70B in BF16, whatever the size of the checkpoint. With statistics, one block and the
-// activations of all calibration tokens (4 bytes · tokens · hidden size) are held, besides what a batch needs while it runs.
+// activations of all calibration tokens (4 bytes · tokens · hidden size) are held, besides what a batch needs while it runs. Gradients that are computed take 2 bytes for every weight of all blocks (4
+// with GradientOptions.Exact, and while they are summed over more sequences than GradientOptions.Memory has room for), unless GradientOptions.Keep names a file for them.
 //
 // With Options.Out finished matrices go to disk at once: one by one without statistics, block by block with them. After an interruption at any point, the same call with a resumed saver gives the same
 // bytes; finished blocks are read back, and only run, not measured, again.

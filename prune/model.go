@@ -2,7 +2,6 @@ package prune
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -113,7 +112,10 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	for l := range m.Blocks() {
 		w.report.Blocks = append(w.report.Blocks, Block{Index: l, Target: o.Sparsity})
 	}
-	if err := errors.Join(w.applyOverrides(), w.checkPatterns()); err != nil {
+	if err := w.applyOverrides(); err != nil {
+		return nil, err
+	}
+	if err := w.checkPatterns(); err != nil {
 		return nil, err
 	}
 	if o.MasksFrom != "" {
