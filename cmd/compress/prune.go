@@ -41,6 +41,9 @@ func pruneCmd(a *shell.App) *cobra.Command {
 			return pruning.Check(o)
 		},
 		Run: func(j *shell.Job, args []string) (any, error) {
+			if err := masksAlone(cmd, o.MasksFrom); err != nil {
+				return nil, err
+			}
 			if !cmd.Flags().Changed("sparsity") && o.Pattern != prune.Unstructured {
 				o.Sparsity = 0 // the pattern says it
 			}
