@@ -87,7 +87,8 @@ func (g *givenMasks) fit(m *lm.Model) error {
 			}
 			rows, cols := storedShape(l)
 			if len(info.Shape) != 2 || info.Shape[0] != int64(rows) || info.Shape[1] != int64(cols) {
-				return fmt.Errorf("%s: tensor %q: %w: shape %v; want [%d %d], that of the weight", g.file.Path(), l.Name, ErrMasks, info.Shape, rows, cols)
+				return fmt.Errorf("%s: tensor %q: %w: shape %v; want [%d %d], that of the weight",
+					g.file.Path(), l.Name, ErrMasks, info.Shape, rows, cols)
 			}
 			if info.DType != safetensors.U8 {
 				return fmt.Errorf("%s: tensor %q: %w: type %s; want U8, 1 = kept", g.file.Path(), l.Name, ErrMasks, info.DType)
@@ -106,7 +107,8 @@ func (g *givenMasks) fit(m *lm.Model) error {
 		}
 	}
 	if len(extra) > 0 {
-		return fmt.Errorf("%s: %w: %d tensors are masks of no matrix of the model; the first is %.200q", g.file.Path(), ErrMasks, len(extra), extra[0])
+		return fmt.Errorf("%s: %w: %d tensors are masks of no matrix of the model; the first is %.200q",
+			g.file.Path(), ErrMasks, len(extra), extra[0])
 	}
 	return nil
 }
@@ -123,7 +125,8 @@ func (g *givenMasks) view(l lm.Linear, f func(mask []byte) error) error {
 	if zeros+bytes.Count(raw, []byte{1}) < len(raw) {
 		at := slices.IndexFunc(raw, func(v byte) bool { return v > 1 })
 		_, cols := storedShape(l)
-		return fmt.Errorf("%s: tensor %q: %w: element [%d, %d] is %d; want 0 or 1 (kept)", g.file.Path(), l.Name, ErrMasks, at/cols, at%cols, raw[at])
+		return fmt.Errorf("%s: tensor %q: %w: element [%d, %d] is %d; want 0 or 1 (kept)",
+			g.file.Path(), l.Name, ErrMasks, at/cols, at%cols, raw[at])
 	}
 	g.drops[l.Name] = zeros
 	return f(raw)

@@ -26,7 +26,8 @@ func maskedBy(t *testing.T, dir, out string, o Options) string {
 	return path
 }
 
-// Masks that a run has written prune the same model to the same weights, in every layout, without calibration data.
+// Masks that a run has written prune the same model to the same weights, in every layout, without calibration
+// data.
 func TestMasksFromFile(t *testing.T) {
 	for name, c := range map[string]*checkpoint{"llama": llama(3), "gpt2": gpt2(), "mixtral": mixtral()} {
 		t.Run(name, func(t *testing.T) {
@@ -36,8 +37,9 @@ func TestMasksFromFile(t *testing.T) {
 			path := maskedBy(t, dir, filepath.Join(tmp, "first"), Options{Sparsity: .5, Overrides: []Override{
 				{Blocks: []int{0}, Roles: []string{"o"}, Dense: true}, {Blocks: []int{1}, Sparsity: &zero},
 			}})
-			r := prunedTo(t, load(t, dir, 2, lm.Options{}), corpus.Windows{}, Options{MasksFrom: path}, filepath.Join(tmp, "second"))
-			sameTensors(t, filepath.Join(tmp, "first"), filepath.Join(tmp, "second"))
+			second := filepath.Join(tmp, "second")
+			r := prunedTo(t, load(t, dir, 2, lm.Options{}), corpus.Windows{}, Options{MasksFrom: path}, second)
+			sameTensors(t, filepath.Join(tmp, "first"), second)
 			for _, x := range r.Tensors {
 				if x.Target != x.Sparsity || x.Dense != (x.Zeros == 0) {
 					t.Errorf("%s: target %g, sparsity %g, dense %v", x.Name, x.Target, x.Sparsity, x.Dense)
@@ -100,7 +102,9 @@ func TestMasksFromFileRefused(t *testing.T) {
 		change func(i *safetensors.Info, data []byte) (*safetensors.Info, []byte)
 		says   string
 	}{
-		"missing": {func(*safetensors.Info, []byte) (*safetensors.Info, []byte) { return nil, nil }, `none for 1 of 14 matrices of the model; the first is "` + q},
+		"missing": {func(*safetensors.Info, []byte) (*safetensors.Info, []byte) {
+			return nil, nil
+		}, `none for 1 of 14 matrices of the model; the first is "` + q},
 		"extra": {func(i *safetensors.Info, d []byte) (*safetensors.Info, []byte) {
 			i.Name = "model.layers.1.self_attn.qq_proj.weight"
 			return i, d
@@ -174,7 +178,8 @@ func rewriteMasks(t *testing.T, from, to, which string, change func(*safetensors
 	}
 }
 
-// Options that choose weights do not go with masks that say them; the options survive JSON, and the content of the file counts in the job.
+// Options that choose weights do not go with masks that say them; the options survive JSON, and the content of the
+// file counts in the job.
 func TestMasksFromFileOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Metric: Wanda()}, {Sparsity: .5}, {Pattern: Pattern{2, 4}}, {Group: Row}, {Allocation: Allocation{Name: OWL}},

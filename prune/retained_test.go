@@ -18,8 +18,8 @@ func liveHeap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// deep is a Llama of many small blocks. A block's matrices take 4·64·64 + 3·96·64 BF16, 69,632 bytes; its four Hessians, of 64, 64, 64 and 96
-// inputs, 172,032 bytes in F64.
+// deep is a Llama of many small blocks. A block's matrices take 4·64·64 + 3·96·64 BF16, 69,632 bytes; its four
+// Hessians, of 64, 64, 64 and 96 inputs, 172,032 bytes in F64.
 func deep(layers int) *checkpoint {
 	c := llama(0)
 	c.config["num_hidden_layers"], c.config["hidden_size"], c.config["intermediate_size"] = layers, 64, 96
@@ -41,8 +41,9 @@ func deep(layers int) *checkpoint {
 	return c
 }
 
-// combinations are every metric with every update, and the metrics that need least and most with every allocation and the updates that hold
-// nothing and a Hessian; an allocation is measured before the blocks, whatever the rest is.
+// combinations are every metric with every update, and the metrics that need least and most with every allocation
+// and the updates that hold nothing and a Hessian; an allocation is measured before the blocks, whatever the rest
+// is.
 func combinations() (all []Options) {
 	add := func(o Options) {
 		if o.Allocation.Name == OWLMixed {
@@ -67,9 +68,10 @@ func combinations() (all []Options) {
 	return all
 }
 
-// What a run holds does not grow from block to block, for any metric, update and allocation, but by the block's pruned weights, which stay in
-// the model here, and by a few lines of the report: half of a block's Hessians is more than what scratch of other sizes makes of it, and less
-// than what statistics that are kept would. Nor does the report hold anything of the run once it is over.
+// What a run holds does not grow from block to block, for any metric, update and allocation, but by the block's
+// pruned weights, which stay in the model here, and by a few lines of the report: half of a block's Hessians is
+// more than what scratch of other sizes makes of it, and less than what statistics that are kept would. Nor does
+// the report hold anything of the run once it is over.
 func TestMemoryOfABlock(t *testing.T) {
 	const first, blocks = 4, 16
 	const weights, hessians = 69_632, 172_032

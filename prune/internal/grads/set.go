@@ -82,8 +82,8 @@ func (s *Set) origin(model, data string) (notes []string, err error) {
 		return []string{}, fmt.Errorf("%s: %w: made from the model with fingerprint %.64q; this is %q", s.File.Path(), ErrUnfit, theirs, model)
 	case data != "" && sample != data:
 		// The published code does so too: gradients from one text, activations from another.
-		return []string{fmt.Sprintf("%s: the gradients were made from the calibration data with hash %.64q, and activations are measured on those with hash %q",
-			s.File.Path(), sample, data)}, nil
+		return []string{fmt.Sprintf("%s: the gradients were made from the calibration data with hash %.64q, "+
+			"and activations are measured on those with hash %q", s.File.Path(), sample, data)}, nil
 	}
 	return []string{}, nil
 }
