@@ -78,7 +78,7 @@ type place struct {
 // take makes the folder, or takes that of an earlier run. Anything else in its place is refused.
 func take(dir string, overwrite bool) (*place, error) {
 	state := filepath.Join(dir, stateFolder)
-	if _, err := os.Lstat(state); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(state, "lock")); errors.Is(err, fs.ErrNotExist) { // which every run has made first
 		if err := checkpoint.Vacant(dir, nil); err != nil {
 			return nil, fmt.Errorf("%w; it is not from run", err)
 		}
