@@ -238,20 +238,9 @@ func (j *Job) Stream() io.Writer {
 	return j.Out()
 }
 
-// Printf writes lines to Out. What the arguments quote of files does not break them, and steers no terminal.
+// Printf writes lines to Out. What the arguments quote of files steers no terminal.
 func (j *Job) Printf(format string, args ...any) {
-	safe := make([]any, len(args))
-	for i, a := range args {
-		switch a := a.(type) {
-		case string:
-			safe[i] = terminal.Line(a)
-		case error:
-			safe[i] = terminal.Line(a.Error())
-		default:
-			safe[i] = a
-		}
-	}
-	fmt.Fprint(j.Out(), terminal.Text(fmt.Sprintf(format, safe...)))
+	fmt.Fprint(j.Out(), terminal.Text(fmt.Sprintf(format, args...)))
 }
 
 // Table writes a table to Out.
