@@ -34,8 +34,7 @@ type Judge struct {
 	model         *resident.Model
 }
 
-// NewJudge makes a judge for recipes of a path. In the folder scratch, which it makes if it is not there, a candidate lies as "merged" for
-// as long as it is measured. Nothing else of it is removed, and scratch itself only if nothing is left in it.
+// NewJudge makes a judge for recipes of a path. scratch is a folder that it may make and removes.
 func NewJudge(path, scratch string, o JudgeOptions) (*Judge, error) {
 	if o.Device == nil {
 		return nil, fmt.Errorf("a search needs a device: %w", ErrOption)
@@ -58,27 +57,14 @@ func validAims(aims []SearchAim) error {
 	return errors.Join(errs...)
 }
 
-// Close frees the model, and removes the scratch folder if it is empty.
+// Close frees the model and removes the scratch folder.
 func (j *Judge) Close() error {
 	var err error
 	if j.model != nil {
 		err = j.model.Close()
 		j.model = nil
 	}
-	return errors.Join(err, j.clear())
-}
-
-// mergedName is a candidate on the disk, and the middle of the names that a killed run leaves of one.
-const mergedName = "merged"
-
-// clear removes a candidate from the disk, and what is left of one that was not complete.
-func (j *Judge) clear() error {
-	var errs []error
-	for _, name := range []string{mergedName, "." + mergedName + ".merging", "." + mergedName + ".parts"} {
-		errs = append(errs, os.RemoveAll(filepath.Join(j.scratch, name)))
-	}
-	_ = os.Remove(j.scratch) // it stays if something is in it, which is not the judge's
-	return errors.Join(errs...)
+	return errors.Join(err, os.RemoveAll(j.scratch))
 }
 
 // Rate merges and measures a candidate. What is wrong with its numbers alone is part of the rating.
@@ -119,15 +105,14 @@ func onlyOnDisk(r Recipe, dev kernels.Device) string {
 
 // onDisk merges a candidate into a folder and measures it there.
 func (j *Judge) onDisk(ctx context.Context, r Recipe) (_ float64, err error) {
-	if err := j.clear(); err != nil {
+	if err := os.RemoveAll(j.scratch); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, j.clear()) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(j.scratch)) }()
+	dir := filepath.Join(j.scratch, "merged")
 	if err := os.MkdirAll(j.scratch, 0o777); err != nil {
 		return 0, err
 	}
-
-	dir := filepath.Join(j.scratch, mergedName)
 	if _, err := Models(ctx, r, dir, j.o.Merge); err != nil {
 		return 0, own(err)
 	}
