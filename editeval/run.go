@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -44,7 +44,7 @@ func Run(ctx context.Context, m *lm.Model, p Plan, o Options) (_ *Report, err er
 		return nil, err
 	}
 	if o.Dir == "" {
-		dir, release, tempErr := regular.TempFolder("compress-study-")
+		dir, release, tempErr := scratch.Folder("compress-study-")
 		if tempErr != nil {
 			return nil, tempErr
 		}

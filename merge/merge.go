@@ -6,13 +6,17 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/meter"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -56,7 +60,25 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	return report, os.RemoveAll(parts)
+	return report, removeParts(parts)
+}
+
+// partName is the form of the names of the results of documents, and of those that are not complete.
+var partName = regexp.MustCompile(`^(?:[0-9a-f]{16}|\.[0-9a-f]{16}\.merging)$`)
+
+// removeParts removes the results of a recipe's other documents. The folder stays if there is something else in it.
+func removeParts(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	for _, e := range entries {
+		if partName.MatchString(e.Name()) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	_ = os.Remove(dir)
+	return err
 }
 
 // Check resolves a recipe without writing an output: what would be read and written, and what is to be warned of. Of several
@@ -68,7 +90,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	if len(r.docs) == 1 && r.docs[0].Mediate != nil {
 		return checkMediation(r, o)
 	}
-	dir, release, err := regular.TempFolder("compress-plan-")
+	dir, release, err := scratch.Folder("compress-plan-")
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -30,6 +31,7 @@ type work struct {
 	words    *vocab.Vocabulary // nil: tokenizer files are copied
 	stats    map[string]*safetensors.File
 	warnings []string
+	there    kernels.Device // that merges instead of the host; nil: none
 }
 
 // prepare opens the models of a document and resolves it. The caller closes the work, also after an error.
@@ -44,7 +46,7 @@ func prepare(r Recipe, doc *recipe.Document, named map[string]string, o Options)
 
 func newWork(r Recipe, doc *recipe.Document, o Options) *work {
 	return &work{
-		recipe: r, doc: doc, o: o, models: map[recipe.Ref]*input.Model{}, folders: map[recipe.Ref]string{},
+		there: stream.Away(o.Device), recipe: r, doc: doc, o: o, models: map[recipe.Ref]*input.Model{}, folders: map[recipe.Ref]string{},
 		stats: map[string]*safetensors.File{},
 	}
 }
@@ -167,7 +169,7 @@ func (w *work) group(groups []stream.Group, items []*stream.Item) ([]stream.Grou
 		return nil, w.placed(err)
 	}
 	w.warnings = append(w.warnings, p.Warnings...)
-	return append(groups, stream.Group{Items: items, Program: p, Task: stream.TaskOf(w.o.Device, w.method.Spec.Name, tensors)}), nil
+	return append(groups, stream.Group{Items: items, Program: p, Task: stream.TaskOf(w.there, w.method.Spec.Name, tensors)}), nil
 }
 
 // placed gives an error about parameters its place in the recipe.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/modelcompress/compress/safetensors/internal/disk"
 )
 
 // DirOptions says how a folder is written. The zero value writes everything into model.safetensors.
@@ -193,12 +195,28 @@ func (d *DirWriter) create() error {
 	if err := d.checkFolder(false); err != nil {
 		return err
 	}
+	if err := d.checkSpace(d.writers); err != nil {
+		return err
+	}
 	for _, w := range d.writers {
 		if err := w.create(); err != nil {
 			return locate(err, w.path, "")
 		}
 	}
 	return nil
+}
+
+// checkSpace refuses files that do not fit onto the disk together, before the first of them takes any of it: one by one, the last may
+// be found too large when the others have filled the disk already.
+func (d *DirWriter) checkSpace(writers []*Writer) error {
+	var need, own int64
+	for _, w := range writers {
+		need += w.layout.size
+		if st, err := os.Lstat(w.path + partialSuffix); err == nil && st.Mode().IsRegular() {
+			own += allocated(st) // of an earlier run, which is begun anew
+		}
+	}
+	return locate(spaceError(disk.Check(d.dir, need, own)), d.dir, "")
 }
 
 // checkFolder looks for model files that are not of this output. A resumed output may have its own under their final
@@ -246,6 +264,9 @@ func (d *DirWriter) reopen() error {
 	}
 	if len(fresh) == len(d.writers) {
 		return locate(fault(ErrNoPartial, -1, "none of the %d files is there", len(fresh)), d.dir, "")
+	}
+	if err := d.checkSpace(fresh); err != nil {
+		return err
 	}
 	for _, w := range fresh { // killed before CreateDir had made them
 		if err := w.create(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // Flags of the long campaign; they stand after -args.
@@ -19,7 +19,7 @@ var (
 	seed    = flag.Uint64("seed", 1, "seed of the points")
 	only    = flag.String("verbs", "", "regular expression: only these verbs")
 	kinds   = flag.String("kinds", "", "regular expression: only these kinds of faults")
-	scratch = flag.String("scratch", "", "folder to work in, kept; a temporary one if empty")
+	workDir = flag.String("scratch", "", "folder to work in, kept; a temporary one if empty")
 	results = flag.String("results", "", "file that results are appended to, and taken from where they are there already")
 	table   = flag.String("table", "", "page to write from -results")
 )
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		os.Exit(127)
 	}
 	flag.Parse()
-	dir, release, err := regular.TempFolder("compress-fault-")
+	dir, release, err := scratch.Folder("compress-fault-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

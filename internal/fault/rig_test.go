@@ -384,7 +384,7 @@ func build(dir string) (string, error) {
 // rigOf makes a rig for a test, or skips it.
 func rigOf(t *testing.T) *rig {
 	t.Helper()
-	dir := *scratch
+	dir := *workDir
 	if dir == "" {
 		dir = t.TempDir()
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // ErrServer says that a server could not be started.
@@ -61,7 +61,7 @@ func Serve(o ServerOptions) (*Server, error) {
 		}
 	}
 	if o.Dir == "" {
-		dir, release, err := regular.TempFolder("compress-queue-")
+		dir, release, err := scratch.Folder("compress-queue-")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrServer, err)
 		}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // TestFailedStorage: where the server inside the process says that it can't store what it is given, the work ends with the reason; it does not wait.
@@ -73,7 +75,7 @@ func TestStorageHears(t *testing.T) {
 func TestAbandonedFolder(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	left := filepath.Join(os.TempDir(), "compress-queue-1")
-	if err := os.MkdirAll(filepath.Join(left, "jetstream"), 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(left, "jetstream"), 0o700), scratch.Mark(left)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

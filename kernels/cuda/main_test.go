@@ -10,18 +10,18 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels/cuda"
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
 
-// scratch is a folder for the whole run: a library that is loaded cannot be removed before.
-var scratch string
+// loaded is a folder for the whole run: a library that is loaded cannot be removed before.
+var loaded string
 
 func TestMain(m *testing.M) {
 	var err error
 	var release func() error
-	if scratch, release, err = regular.TempFolder("compress-cuda-"); err != nil { // what a killed run has left goes first
+	if loaded, release, err = scratch.Folder("compress-cuda-"); err != nil { // what a killed run has left goes first
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -47,7 +47,7 @@ func configure(t testing.TB, faults string) (string, fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.CreateTemp(scratch, strings.ReplaceAll(t.Name(), "/", "_")+"-*.so") // a new file: the last one of this name may be mapped
+	file, err := os.CreateTemp(loaded, strings.ReplaceAll(t.Name(), "/", "_")+"-*.so") // a new file: the last one of this name may be mapped
 	if err != nil {
 		t.Fatal(err)
 	}

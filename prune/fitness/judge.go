@@ -12,7 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/mapped"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -124,7 +124,7 @@ func NewJudge(ctx context.Context, subjects []Subject, o Options) (_ *Judge, err
 		j.benches <- &bench{models: make([]*lm.Model, len(subjects))}
 	}
 	if o.Dir == "" {
-		if o.Dir, j.release, err = regular.TempFolder("compress-fitness-"); err != nil {
+		if o.Dir, j.release, err = scratch.Folder("compress-fitness-"); err != nil {
 			return nil, err
 		}
 	}

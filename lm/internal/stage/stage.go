@@ -11,7 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -88,6 +91,9 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 
 // open makes the staging folder or takes up the one that is there.
 func (f *Folder) open(p Plan) error {
+	if err := scratch.Leftover(f.stage, journalName); err != nil && !errors.Is(err, unix.ENOTDIR) {
+		return err
+	}
 	if err := os.MkdirAll(f.stage, 0o777); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // ErrExists: there is something at the place of the output.
@@ -40,6 +41,9 @@ func Write(dir string, overwrite bool, fill func(stage string) error) error {
 		}
 	}
 	stage := Stage(dir)
+	if err := errors.Join(scratch.Leftover(dir), scratch.Leftover(stage)); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(stage); err != nil {
 		return err
 	}

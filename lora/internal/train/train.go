@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/plan"
@@ -121,6 +122,9 @@ type run struct {
 func (r *run) open() error {
 	if r.o.Dir == "" {
 		return nil
+	}
+	if err := scratch.Leftover(r.o.Dir, haltedName, bestName); err != nil {
+		return err
 	}
 	if !r.o.Resume {
 		if err := empty(r.o.Dir); err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/identity"
@@ -177,6 +178,9 @@ func Job(dir string) (string, bool) {
 
 // lock makes the staging folder, and opens and locks its journal.
 func (f *Folder) lock() error {
+	if err := scratch.Leftover(f.stage, journalName); err != nil && !errors.Is(err, unix.ENOTDIR) {
+		return err
+	}
 	if err := os.MkdirAll(f.stage, 0o777); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type Counts struct {
 
 // count lets the device count a group; false leaves it to the host.
 func (e *engine) count(g Group, segments []segment) (done bool, err error) {
-	if g.Census == nil || Elsewhere(e.o.Device) == "" || len(segments) == 0 {
+	if g.Census == nil || e.away == nil || len(segments) == 0 {
 		return false, nil
 	}
 	k := &Task{tensor: g.Items[0].Tensor}

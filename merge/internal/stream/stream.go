@@ -132,7 +132,7 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e := &engine{o: o, reserved: reserved, result: Result{Workers: o.Workers}, sink: sink, ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers)}
+	e := &engine{o: o, away: Away(o.Device), reserved: reserved, result: Result{Workers: o.Workers}, sink: sink, ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers)}
 	e.free = make(chan []byte, 2*o.Workers+writers)
 	e.room = sync.NewCond(&e.mu)
 	buffers, free := direct.Memory(cap(e.free), chunkSize(groups))
@@ -155,6 +155,7 @@ const (
 )
 
 type engine struct {
+	away  kernels.Device // that does what it can instead of the host; nil: none
 	o     Options
 	sink  Sink
 	ctx   context.Context

@@ -25,9 +25,19 @@ func Elsewhere(dev kernels.Device) string {
 	return " on " + dev.Info().Name
 }
 
-// TaskOf describes the merge of one tensor by a method, for a device away from the host; nil if that cannot do exactly that.
-func TaskOf(dev kernels.Device, name string, tensors []*method.Tensor) *Task {
-	if Elsewhere(dev) == "" || len(tensors) != 1 {
+// Away is a device that is not the host; nil if it is, or if there is none. To ask a device takes longer than to merge a small tensor, as
+// it looks how much memory is free, so it is asked once.
+func Away(dev kernels.Device) kernels.Device {
+	if dev == nil || dev.Info().Host {
+		return nil
+	}
+	return dev
+}
+
+// TaskOf describes the merge of one tensor by a method, for a device away from the host, see [Away]; nil if there is none, or if that
+// cannot do exactly that.
+func TaskOf(there kernels.Device, name string, tensors []*method.Tensor) *Task {
+	if there == nil || len(tensors) != 1 {
 		return nil
 	}
 	t := tensors[0]

@@ -10,6 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Check looks whether need bytes fit onto the file system of a folder, of which own bytes are taken by files that will be overwritten. It
+// returns a [*ShortError] where they do not, and nil where the file system does not tell, or says 0, which some do that have room: those
+// find out when the space is reserved.
+func Check(dir string, need, own int64) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil // a folder that files can be made in, but that cannot be read
+	}
+	defer f.Close()
+	free, most := Free(f)
+	return fits(need, own, free, most)
+}
+
+func fits(need, own, free, most int64) error {
+	if free <= 0 || most <= 0 || need-own <= most {
+		return nil
+	}
+	return &ShortError{need, free, unix.ENOSPC}
+}
+
 // Retry repeats a system call that a signal interrupted.
 func Retry(call func() error) error {
 	for {
@@ -38,7 +58,7 @@ func Reserve(f *os.File, size int64) error { return reserveWith(f, size, reserve
 
 func reserveWith(f *os.File, size int64, reserve func(*os.File, int64) error) error {
 	free, most := Free(f)
-	if most >= 0 && size > most {
+	if most > 0 && size > most { // 0 is also what file systems say that cannot tell: these are asked
 		return &ShortError{size, free, unix.ENOSPC}
 	}
 	err := Retry(func() error { return reserve(f, size) })
@@ -58,7 +78,15 @@ func reserveWith(f *os.File, size int64, reserve func(*os.File, int64) error) er
 // superuser's reserve may add to; -1 where the file system does not tell.
 func Free(f *os.File) (free, most int64) {
 	var stat unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil || stat.Blocks == 0 {
+	if err := Retry(func() error { return unix.Fstatfs(int(f.Fd()), &stat) }); err != nil {
+		return -1, -1
+	}
+	return space(&stat)
+}
+
+// space is [Free] of what a file system says of itself.
+func space(stat *unix.Statfs_t) (free, most int64) {
+	if stat.Blocks == 0 {
 		return -1, -1
 	}
 	free, most = int64(stat.Bavail)*int64(stat.Bsize), int64(stat.Bavail)*int64(stat.Bsize)

@@ -73,3 +73,34 @@ func TestReserveSetsTheSize(t *testing.T) {
 		}
 	}
 }
+
+// What is known not to fit is refused. File systems that say nothing, or that nothing is free, which some do that have room, are not
+// believed, nor is what only the superuser may take kept from the superuser.
+func TestFits(t *testing.T) {
+	for _, c := range []struct {
+		need, own, free, most int64
+		short                 bool
+	}{
+		{need: 10, free: 10, most: 10},
+		{need: 11, free: 10, most: 10, short: true},
+		{need: 11, own: 1, free: 10, most: 10},
+		{need: 11, free: 10, most: 11},
+		{need: 12, free: 10, most: 11, short: true},
+		{need: 1 << 60, free: -1, most: -1},
+		{need: 1 << 60, free: 0, most: 0},
+	} {
+		err := fits(c.need, c.own, c.free, c.most)
+		var short *ShortError
+		if errors.As(err, &short) != c.short || c.short && (short.Need != c.need || short.Free != c.free || !errors.Is(err, unix.ENOSPC)) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if free, most := space(&unix.Statfs_t{Bsize: 4096, Bfree: 1, Bavail: 1}); free != -1 || most != -1 {
+		t.Errorf("a file system without blocks has %d and %d bytes", free, most)
+	}
+	if err := Check(t.TempDir(), 1<<62, 0); err == nil {
+		if free, _ := Free(empty(t)); free > 0 {
+			t.Error("an output larger than any disk fits")
+		}
+	}
+}

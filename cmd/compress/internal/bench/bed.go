@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -28,7 +28,7 @@ type bed struct {
 // folder is a place for files.
 func (b *bed) folder() (string, error) {
 	if b.dir == "" {
-		dir, release, err := regular.TempFolder("compress-bench-")
+		dir, release, err := scratch.Folder("compress-bench-")
 		if err != nil {
 			return "", err
 		}

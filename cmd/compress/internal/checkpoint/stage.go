@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // Staged is an output folder under construction: a hidden sibling of its final name, which it gets when it is complete. It
@@ -23,6 +24,9 @@ type Staged struct {
 	allow func(dir string) error
 	lock  *os.File
 }
+
+// staged are files, besides weights and configurations, that killed runs leave in folders under construction.
+var staged = []string{"results.json", "answers.jsonl", "samples_*.jsonl", "report.*", "*.new", "tokenizer*.json"}
 
 // Stage makes the folder for an output; see [Vacant] for what may be at its final name, which stays as it is until
 // Commit. The error wraps ErrBusy while another process writes the same output.
@@ -38,6 +42,9 @@ func Stage(out string, allow func(dir string) error) (*Staged, error) {
 	s := &Staged{Dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".partial"), final: final, allow: allow}
 	if s.lock, err = claim(s.Dir); err != nil {
 		return nil, fmt.Errorf("--out %s: %w", out, err)
+	}
+	if err := scratch.Leftover(s.Dir, staged...); err != nil {
+		return nil, errors.Join(err, s.lock.Close())
 	}
 	left, err := os.ReadDir(s.Dir)
 	for _, e := range left {

@@ -43,6 +43,9 @@ func (d *demo) take(stages []stage) error {
 		return fmt.Errorf("--out %s: %w: it holds a demo, or what an interrupted one has left (HINT: --resume continues, --overwrite begins anew)",
 			d.o.Out, checkpoint.ErrExists)
 	}
+	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == journalFile }) && len(entries) > 0 {
+		return fmt.Errorf("--out %s: %w: it has no %s, by which a demo is known (HINT: choose another --out)", d.o.Out, checkpoint.ErrTarget, journalFile)
+	}
 	if err := os.MkdirAll(d.o.Out, 0o777); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
@@ -61,7 +64,7 @@ func (d *demo) open(own []string) error {
 	path := filepath.Join(d.o.Out, journalFile)
 	var err error
 	if d.o.Overwrite && !d.o.Resume {
-		for _, name := range own {
+		for _, name := range slices.Backward(own) { // the journal, by which the folder is known, last
 			err = errors.Join(err, os.RemoveAll(filepath.Join(d.o.Out, name)))
 		}
 		if err != nil {

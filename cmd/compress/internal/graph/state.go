@@ -78,7 +78,7 @@ type place struct {
 // take makes the folder, or takes that of an earlier run. Anything else in its place is refused.
 func take(dir string, overwrite bool) (*place, error) {
 	state := filepath.Join(dir, stateFolder)
-	if _, err := os.Lstat(state); errors.Is(err, fs.ErrNotExist) {
+	if !isRun(state) {
 		if err := checkpoint.Vacant(dir, nil); err != nil {
 			return nil, fmt.Errorf("%w; it is not from run", err)
 		}
@@ -97,6 +97,12 @@ func take(dir string, overwrite bool) (*place, error) {
 		}
 	}
 	return p, nil
+}
+
+// isRun reports whether a state folder is that of a run, which makes its lock first, and may have been killed before.
+func isRun(state string) bool {
+	entries, err := os.ReadDir(state)
+	return err == nil && (len(entries) == 0 || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "lock" }))
 }
 
 // lockEvery is how often a lock is asked for that another process still has.

@@ -11,13 +11,12 @@ import (
 )
 
 func printInspection(j *shell.Job, r *checkpoint.Inspection, list, values bool) {
-	out := j.Out()
 	if r.Architecture != "" {
-		fmt.Fprintf(out, "%s: %s, %d blocks, hidden %d, %d heads (%d key/value), vocabulary %d\n", r.Path, r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary)
+		j.Printf("%s: %s, %d blocks, hidden %d, %d heads (%d key/value), vocabulary %d\n", r.Path, r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary)
 	}
-	fmt.Fprintf(out, "%s parameters, %d tensors, %s in %d file(s)\n", shell.Thousands(r.Parameters), r.Tensors, shell.Size(r.Bytes), len(r.Files))
+	j.Printf("%s parameters, %d tensors, %s in %d file(s)\n", shell.Thousands(r.Parameters), r.Tensors, shell.Size(r.Bytes), len(r.Files))
 	if r.Note != "" {
-		fmt.Fprintf(out, "%s; its tensors are shown without roles\n", r.Note)
+		j.Printf("%s; its tensors are shown without roles\n", r.Note)
 	}
 	t := &report.Table{Columns: report.Columns("role", "tensors", "parameters", "dtype")}
 	if values {
@@ -49,7 +48,7 @@ func printInspection(j *shell.Job, r *checkpoint.Inspection, list, values bool) 
 		j.Note("%s", text)
 	}
 	if len(r.Verified) > 0 {
-		fmt.Fprintf(out, "verified: %s\n", strings.Join(r.Verified, ", "))
+		j.Printf("verified: %s\n", strings.Join(r.Verified, ", "))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/memory"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge"
 )
@@ -94,8 +94,8 @@ func room(flag string, dev kernels.Device) (int64, error) {
 }
 
 // newBench makes judges for some slots.
-func newBench(spec *Spec, scratch string, slots int, device func() (kernels.Device, error)) *bench {
-	b := &bench{spec: spec, scratch: scratch, device: device, free: make(chan *merge.Judge, slots), memory: spec.Merge.Memory / int64(max(slots, 1))}
+func newBench(spec *Spec, dir string, slots int, device func() (kernels.Device, error)) *bench {
+	b := &bench{spec: spec, scratch: dir, device: device, free: make(chan *merge.Judge, slots), memory: spec.Merge.Memory / int64(max(slots, 1))}
 	for range slots {
 		b.free <- nil
 	}
@@ -211,11 +211,11 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 		return nil, nil, err
 	}
 	slots, onDisk := resident(w.Slots, memory, spec.Bytes)
-	scratch, release, err := regular.TempFolder("compress-worker-")
+	dir, release, err := scratch.Folder("compress-worker-")
 	if err != nil {
 		return nil, nil, err
 	}
-	b := newBench(spec, scratch, slots, w.Device)
+	b := newBench(spec, dir, slots, w.Device)
 	b.folders, b.onDisk = folders, onDisk || spec.OnDisk
 	return b.handle, func() { _, _ = b.close(), release() }, nil // what it leaves is in a temporary folder
 }

@@ -46,6 +46,11 @@ func take(o *Options) (*place, error) {
 			return nil, fmt.Errorf("--out %s: %w: it holds results, or what an interrupted run has left (HINT: --resume continues, --overwrite begins anew)", o.Out, checkpoint.ErrExists)
 		}
 	}
+	known := func(e fs.DirEntry) bool { return e.Name() == editeval.StateFolder || e.Name() == editeval.ResultsFile }
+	if len(entries) > 0 && !slices.ContainsFunc(entries, known) {
+		return nil, fmt.Errorf("--out %s: %w: it has neither %s nor %s, by which results of editeval are known; choose another folder",
+			o.Out, checkpoint.ErrTarget, editeval.StateFolder, editeval.ResultsFile)
+	}
 	p := &place{dir: o.Out}
 	state := filepath.Join(o.Out, editeval.StateFolder)
 	if p.lock, err = shell.Lock(filepath.Join(state, "lock")); err != nil {

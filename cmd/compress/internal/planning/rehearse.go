@@ -8,8 +8,8 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/editeval"
-	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // Rehearsal is the report of --dry-run.
@@ -24,7 +24,7 @@ type Rehearsal struct {
 
 // rehearse reads everything that a plan names, opens its models, and estimates what it will take.
 func rehearse(j *shell.Job, plan editeval.Plan) (_ any, err error) {
-	dir, release, err := regular.TempFolder("compress-study-")
+	dir, release, err := scratch.Folder("compress-study-")
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -218,6 +219,9 @@ func Batch(j *shell.Job, file string, o Options, who crew.Where) (any, error) {
 		return nil, err
 	}
 	b := &batch{j: j, file: file, plan: plan, options: o, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
+	if err := scratch.Leftover(b.dir, append([]string{sumsFolder, "lock"}, taken...)...); err != nil {
+		return nil, err
+	}
 	lock, err := lockFolder(b.dir)
 	if err != nil {
 		return nil, err

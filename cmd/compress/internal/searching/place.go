@@ -53,6 +53,10 @@ func take(o *Options) (*place, error) {
 			return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it, --overwrite replaces it)", o.Out, checkpoint.ErrExists)
 		}
 	}
+	known := func(e fs.DirEntry) bool { return e.Name() == stateDir || e.Name() == journalFile }
+	if len(entries) > 0 && !slices.ContainsFunc(entries, known) {
+		return nil, fmt.Errorf("--out %s: %w: it has no %s, by which a search is known; choose another folder", o.Out, checkpoint.ErrTarget, journalFile)
+	}
 	p := &place{dir: o.Out}
 	if p.lock, err = shell.Lock(filepath.Join(o.Out, stateDir, "lock")); err != nil {
 		return nil, fmt.Errorf("--out %s: %w", o.Out, err)

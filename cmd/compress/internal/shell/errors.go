@@ -13,10 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -58,7 +60,7 @@ var misuse = []error{
 	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions, gp.ErrGrammar,
 	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract, lora.ErrOtherBase,
 	edit.ErrMethod, edit.ErrOptions, task.ErrUnknownTask,
-	merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe, merge.ErrJournal,
+	scratch.ErrForeign, merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe, merge.ErrJournal,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
@@ -115,7 +117,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 	if c, _, findErr := root.Find(a.args); findErr == nil {
 		name = c.CommandPath()
 	}
-	text := plainer(oneLine(err))
+	text := terminal.Line(plainer(oneLine(err)))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
 		if a.resumes {

@@ -115,6 +115,9 @@ func (j *Job) Finish(result any) error {
 			full, err = json.Marshal(result)
 			full = append(full, '\n')
 		}
+		if isTerminal(j.app.stdout) {
+			full = terminal.JSON(full)
+		}
 		if err == nil {
 			_, err = j.app.stdout.Write(full)
 		}
@@ -179,18 +182,20 @@ func (j *Job) Write(path string, data []byte) error {
 	return regular.WriteInto(j.Ctx, to, data)
 }
 
-// Note writes a remark to stderr unless --quiet.
+// Note writes a remark to stderr, as one line, unless --quiet.
 func (j *Job) Note(format string, args ...any) {
 	if !j.Quiet {
-		fmt.Fprintf(j.app.stderr, format+"\n", args...)
+		fmt.Fprintln(j.app.stderr, terminal.Line(fmt.Sprintf(format, args...)))
 	}
 }
 
 // Aside writes to stderr what only helps a person who looks on, such as the lines of a file that an error is about: nothing where
 // stderr is no terminal, so that an error stays one line there.
 func (j *Job) Aside(text string) {
-	if f, ok := j.app.stderr.(*os.File); ok && term.IsTerminal(f.Fd()) {
-		j.Note("%s", strings.TrimRight(text, "\n"))
+	if isTerminal(j.app.stderr) && !j.Quiet {
+		for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+			fmt.Fprintln(j.app.stderr, terminal.Line(line))
+		}
 	}
 }
 
@@ -219,8 +224,25 @@ func (j *Job) Out() io.Writer {
 	return (*printing)(j)
 }
 
-// Printf writes to Out.
-func (j *Job) Printf(format string, args ...any) { fmt.Fprintf(j.Out(), format, args...) }
+// isTerminal reports whether a person reads what is written.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(f.Fd())
+}
+
+// Stream is Out for text that a model wrote, or that tokens spell: every byte of it for pipes and files, and what shows as it is on a
+// terminal, which the escape codes of a model must not steer either.
+func (j *Job) Stream() io.Writer {
+	if isTerminal(j.app.stdout) {
+		return terminal.Safe(j.Out())
+	}
+	return j.Out()
+}
+
+// Printf writes lines to Out. What the arguments quote of files steers no terminal.
+func (j *Job) Printf(format string, args ...any) {
+	fmt.Fprint(j.Out(), terminal.Text(fmt.Sprintf(format, args...)))
+}
 
 // Table writes a table to Out.
 func (j *Job) Table(t *report.Table) { terminal.Table(j.Out(), t) }

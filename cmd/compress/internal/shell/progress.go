@@ -9,6 +9,8 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 )
 
 // plainEvery is how often progress is written where stderr is no terminal.
@@ -32,6 +34,7 @@ type Progress struct {
 func (j *Job) Progress(name string, total int64) *Progress { return j.progress(name, total, false) }
 
 func (j *Job) progress(name string, total int64, bytes bool) *Progress {
+	name = terminal.Line(name)
 	now := time.Now()
 	p := &Progress{job: j, name: name, total: total, start: now, last: now, bytes: bytes}
 	after := []decor.Decorator{decor.NewPercentage(" %d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})}
@@ -70,7 +73,10 @@ func (p *Progress) Set(done int64) {
 }
 
 // Say shows a few words, such as a loss, beside the progress from the next update on.
-func (p *Progress) Say(words string) { p.text.Store(&words) }
+func (p *Progress) Say(words string) {
+	words = terminal.Line(words)
+	p.text.Store(&words)
+}
 
 func (p *Progress) said() string {
 	if words := p.text.Load(); words != nil {
@@ -91,6 +97,7 @@ func (p *Progress) End() {
 type Bars struct {
 	job   *Job
 	bytes bool
+	name  string // as it was given, which may not be what is shown
 	open  *Progress
 }
 
@@ -102,8 +109,9 @@ func (j *Job) ByteBars() *Bars { return &Bars{job: j, bytes: true} }
 
 // Show says how far the work is.
 func (b *Bars) Show(name string, done, total int64) {
-	if b.open == nil || b.open.name != name {
+	if b.open == nil || b.name != name {
 		b.End()
+		b.name = name
 		b.open = b.job.progress(name, total, b.bytes)
 	}
 	b.open.Set(done)

@@ -2,6 +2,7 @@ package texts
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
@@ -90,12 +91,12 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStream(j, tok, prompt)
-	fmt.Fprint(j.Out(), o.Prompt)
+	s := newStream(j.Stream(), tok, prompt)
+	fmt.Fprint(s.out, o.Prompt)
 	o.Seed, o.Each = j.Seed, s.token
 	start := time.Now()
 	ids, err := m.Generate(j.Ctx, prompt, o.GenerateOptions)
-	fmt.Fprintln(j.Out(), s.rest())
+	fmt.Fprintln(s.out, s.rest())
 	if err != nil {
 		return nil, err
 	}
@@ -110,16 +111,16 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 
 // stream prints tokens as whole characters.
 type stream struct {
-	j     *shell.Job
+	out   io.Writer
 	tok   *tokenizer.Tokenizer
 	ids   []int32 // the prompt's too: how a token is spelt depends on what is before it
 	start int     // bytes of the prompt's text
 	shown int     // bytes, the prompt's too
 }
 
-func newStream(j *shell.Job, tok *tokenizer.Tokenizer, prompt []int32) *stream {
+func newStream(out io.Writer, tok *tokenizer.Tokenizer, prompt []int32) *stream {
 	n := len(tok.Decode(prompt, true))
-	return &stream{j: j, tok: tok, ids: append([]int32{}, prompt...), start: n, shown: n}
+	return &stream{out: out, tok: tok, ids: append([]int32{}, prompt...), start: n, shown: n}
 }
 
 // token takes the next token; text that ends inside a character waits for the rest of it.
@@ -129,7 +130,7 @@ func (s *stream) token(id int32) bool {
 	if r, _ := utf8.DecodeLastRuneInString(text); r == utf8.RuneError || s.shown > len(text) {
 		return true
 	}
-	fmt.Fprint(s.j.Out(), text[s.shown:])
+	fmt.Fprint(s.out, text[s.shown:])
 	s.shown = len(text)
 	return true
 }

@@ -32,7 +32,7 @@ func Tokenize(j *shell.Job, path string, o TokenizeOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := bufio.NewWriter(j.Out())
+	out := bufio.NewWriter(j.Stream())
 	ids, decoded := tokenLines{}, textLines{}
 	err = Source{Text: o.Text, File: o.File, IDs: o.Decode}.Each(j.Ctx, func(text string) error {
 		if err := j.Ctx.Err(); err != nil {
