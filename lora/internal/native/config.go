@@ -3,7 +3,10 @@ package native
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -58,7 +61,10 @@ func parse(text []byte) (*adapter.Config, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return nil, fmt.Errorf("%w: %s", adapter.ErrConfig, strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("%w: %s", adapter.ErrConfig, said(err))
+	}
+	if err := nulls(text); err != nil {
+		return nil, err
 	}
 	if d.More() {
 		return nil, fmt.Errorf("%w: more than one JSON value", adapter.ErrConfig)
@@ -89,6 +95,32 @@ func parse(text []byte) (*adapter.Config, error) {
 	}
 	c.Exclude, err = parseMatch("exclude_modules", f.Exclude)
 	return c, err
+}
+
+// said is an error of the decoder in the terms of the file.
+func said(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return fmt.Sprintf("key %q: %s is not %s", wrong.Field, wrong.Value, wrong.Type)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// choices are the keys that may be null: nothing is chosen then.
+var choices = []string{"target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "modules_to_save"}
+
+// nulls refuses keys without a value, which the decoder would take for their zero.
+func nulls(text []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return nil // more than one value, of which the caller tells
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if string(keys[key]) == "null" && !slices.Contains(choices, key) {
+			return fmt.Errorf("%w: key %.100q: null is no value", adapter.ErrConfig, key)
+		}
+	}
+	return nil
 }
 
 // parseMatch reads names, a regular expression, or all-linear.
