@@ -46,6 +46,7 @@ type config struct {
 	Whole    []string        `json:"modules_to_save,omitempty"`
 	Biases   string          `json:"bias,omitempty"`
 	TaskType string          `json:"task_type,omitempty"`
+	Zeros    bool            `json:"keep_zeros,omitempty"`
 	Base     string          `json:"base_model_name_or_path"`
 	BaseHash string          `json:"base_fingerprint,omitempty"`
 }
@@ -79,6 +80,7 @@ func parse(text []byte) (*adapter.Config, error) {
 	c := &adapter.Config{
 		Kind: kind, Base: f.Base, BaseHash: f.BaseHash, Rank: f.R, Alpha: f.Alpha, Dropout: f.Dropout, RSLoRA: f.RSLoRA,
 		Layers: f.Layers, LayersPattern: f.Pattern, WholeModules: f.Whole, Biases: adapter.Biases(f.Biases), TaskType: f.TaskType,
+		KeepZeros: f.Zeros,
 		MoS: adapter.MoSConfig{
 			EquivalentRank: f.EquivalentRank, Shards: f.Shards, Private: f.Private,
 			PairDissociation: f.PairDissociation == nil || *f.PairDissociation, Sampling: adapter.Sampling(f.Sampling),
@@ -173,7 +175,7 @@ func format(a *adapter.Adapter) ([]byte, error) {
 	f := config{
 		Version: version, R: c.Rank, Alpha: c.Alpha, Dropout: c.Dropout, RSLoRA: c.RSLoRA,
 		Targets: formatMatch(c.Targets), Exclude: formatMatch(c.Exclude), Layers: c.Layers, Pattern: c.LayersPattern, Whole: c.WholeModules,
-		Biases: string(c.Biases), TaskType: c.TaskType, Base: c.Base, BaseHash: c.BaseHash,
+		Biases: string(c.Biases), TaskType: c.TaskType, Zeros: c.KeepZeros, Base: c.Base, BaseHash: c.BaseHash,
 	}
 	switch c.Kind {
 	case adapter.MoS:
