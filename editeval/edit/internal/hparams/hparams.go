@@ -75,7 +75,7 @@ const (
 // width. For others they are derived from the number of blocks.
 func DefaultsOf(method string, c *lm.Config) (HParams, error) {
 	h := automatic(method, c.Layers)
-	if method == "ft" && c.Hidden >= wide {
+	if (method == "ft" || method == "ft-m") && c.Hidden >= wide {
 		h.LearningRate = wideRate
 	}
 	var list []preset

@@ -16,7 +16,7 @@ func TestWideRate(t *testing.T) {
 		{"ft", lm.Config{ModelType: "llama", Layers: 4, Hidden: 64}, 1e-3},
 		{"ft", lm.Config{ModelType: "llama", Layers: 30, Hidden: 576}, 2e-4},
 		{"ft", lm.Config{ModelType: "gptj", Layers: 28, Hidden: 4096}, 5e-4},
-		{"ft-m", lm.Config{ModelType: "llama", Layers: 30, Hidden: 576}, 1e-3},
+		{"ft-m", lm.Config{ModelType: "llama", Layers: 30, Hidden: 576}, 2e-4},
 	} {
 		h, err := DefaultsOf(c.method, &c.config)
 		if err != nil || h.LearningRate != c.want {
