@@ -97,6 +97,13 @@ func (s *Saver) Done(name string) bool {
 // Damaged lists the tensors of an interrupted run whose bytes are not those that it wrote; they are not done.
 func (s *Saver) Damaged() []string { return s.folder.Damaged() }
 
+// Beside gives the SHA-256 of the files of the model that the output gets beside the weights, by name; see [Intact].
+func (s *Saver) Beside() (map[string]string, error) { return s.folder.Beside() }
+
+// Intact compares files of a folder with checksums that [Saver.Beside] gave when they were written. The error wraps [ErrDamaged] and names the first file
+// that differs or is missing.
+func Intact(dir string, sums map[string]string) error { return stage.Intact(dir, sums) }
+
 // Complete reports whether the output is under its name: after Finish, or because an earlier run of the same job had finished it.
 func (s *Saver) Complete() bool { return s.folder.Complete() }
 

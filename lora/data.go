@@ -2,6 +2,8 @@ package lora
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/chat"
 	"github.com/modelcompress/compress/lm"
@@ -44,6 +46,43 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOp
 		return w, counts, err
 	}
 	return w, counts, w.Check(c.Vocab)
+}
+
+// Join puts data after each other as one: the sequences of the first, then those of the second, and so on. Where one has no labels and another has, all
+// its tokens count.
+func Join(parts ...corpus.Windows) corpus.Windows {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	var ids, labels [][]int32
+	var sources []string
+	labelled := slices.ContainsFunc(parts, func(w corpus.Windows) bool { return w.Labels != nil })
+	for _, w := range parts {
+		ids = append(ids, w.IDs...)
+		sources = append(sources, w.Source)
+		switch {
+		case w.Labels != nil:
+			labels = append(labels, w.Labels...)
+		case labelled:
+			labels = append(labels, w.IDs...)
+		}
+	}
+	all := corpus.New(ids, strings.Join(sources, ", "))
+	all.Labels = labels
+	all.Docs = 0
+	for i, w := range parts {
+		all.Docs += w.Docs
+		all.Blank += w.Blank
+		all.Dropped += w.Dropped
+		all.Redrawn += w.Redrawn
+		switch {
+		case i == 0:
+			all.Mode = w.Mode
+		case all.Mode != w.Mode:
+			all.Mode = corpus.Documents
+		}
+	}
+	return all
 }
 
 // chatOf finds the chat template of a checkpoint: source, or what chat_template.jinja or tokenizer_config.json say; nil where there is none.

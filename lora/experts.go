@@ -63,10 +63,17 @@ func modulesOf(a *adapter.Adapter) []adapter.Module {
 }
 
 // Unread is a remark where the adapter, as [Adapter.Save] writes it, has factors that PEFT would not load on this model; "" where it loads all, or
-// has no form for the adapter's kind anyway.
+// has no form for the adapter's kind anyway. An adapter that keeps zeros of the base does so here alone.
 func (a *Adapter) Unread(table *arch.Arch) string {
 	if a.inner.Config.Kind != adapter.LoRA {
 		return ""
 	}
-	return lostOn(table, modulesOf(a.inner)).text
+	text := lostOn(table, modulesOf(a.inner)).text
+	switch {
+	case !a.inner.Config.KeepZeros:
+		return text
+	case text == "":
+		return unmasked
+	}
+	return text + "; " + unmasked
 }

@@ -85,12 +85,33 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	if err != nil {
 		return nil, err
 	}
-	return &FoldReport{Model: model, Adapter: dir, Notes: notes, Report: *r}, nil
+	return &FoldReport{Model: model, Adapter: dir, Notes: append(notes, zerosOf(r)...), Report: *r}, nil
 }
+
+// zerosOf are the remarks about zeros of the base: what was left out to keep them, or that they are gone.
+func zerosOf(r *fold.Report) []string {
+	z := r.Zeros
+	switch {
+	case z == nil:
+		return nil
+	case z.Kept && z.Lost > 0:
+		return []string{fmt.Sprintf("zeros of the base are kept: what the adapter would put there, %.1f %% of the norm of its change, is left out", 100*z.Lost)}
+	case !z.Kept && z.Pruned > 0 && z.After < z.Before:
+		return []string{fmt.Sprintf("%d of the changed matrices are pruned, and the adapter fills them: %.1f %% zeros before, %.1f %% after (HINT: --keep-zeros keeps them; "+
+			"lora train --keep-zeros makes an adapter that loses nothing by it)", z.Pruned, percent(z.Before, z.Elements), percent(z.After, z.Elements))}
+	}
+	return nil
+}
+
+func percent(part, all int64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
 
 // foldJob identifies the work of folding by all that the output depends on: what is in the files, wherever they lie.
 func foldJob(weights, adapter string, o FoldOptions) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "fold 3\n%s\n%s\n%v %d\n", weights, adapter, o.Safe, o.MaxShardSize))
+	text := fmt.Appendf(nil, "fold 3\n%s\n%s\n%v %d\n", weights, adapter, o.Safe, o.MaxShardSize)
+	if o.KeepZeros {
+		text = append(text, "keep zeros\n"...)
+	}
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
@@ -314,6 +335,9 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		return nil, err
 	}
 	r.Report, r.Notes = *part, lostIn(base, a).note(r.Notes)
+	if a.Config.KeepZeros {
+		r.Notes = append(r.Notes, unmasked)
+	}
 	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite})
 }
 
@@ -376,6 +400,9 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 		return nil, fmt.Errorf("%s: %w: %s (HINT: compress reads the adapter as it is, lora fold writes it into the weights, and --with-experts exports it all the same)", dir, ErrUnsupported, lost.text)
 	}
 	notes = lost.note(notes)
+	if a.Config.KeepZeros {
+		notes = append(notes, unmasked)
+	}
 	r := &ExportReport{Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(), Notes: notes, Exact: true}
 	if most := a.MaxRank(); o.Rank > most {
 		return nil, fmt.Errorf("%w: rank %d to cut to, but the adapter has %d", ErrOption, o.Rank, most)

@@ -30,8 +30,8 @@ type Options struct {
 
 	EquivalentRank int    `json:"equivalent_rank,omitempty"` // mos: rank of the LoRA with as many parameters; default 2
 	Shards         int    `json:"shards,omitempty"`          // mos: per vector; default 4
-	Private        int    `json:"private,omitempty"`         // mos: ranks of each block's own; default 1, -1 means 0 (no privatisation)
-	Sampling       string `json:"sampling,omitempty"`        // mos: official (the default), balanced, pure
+	Private        int    `json:"private,omitempty"`         // mos: ranks of each block's own; default 1, of equivalent rank 1 none; -1 means none
+	Sampling       string `json:"sampling,omitempty"`        // mos: balanced (the default: every shard is used), official, pure
 	Paired         bool   `json:"paired,omitempty"`          // mos: B's shards are drawn with A's (no pair dissociation)
 
 	RSLoRA     bool    `json:"rslora,omitempty"`      // scale alpha/√rank
@@ -50,8 +50,12 @@ type Options struct {
 	RankPattern  []Pattern `json:"rank_pattern,omitempty"`  // lora
 	AlphaPattern []Pattern `json:"alpha_pattern,omitempty"` // lora
 	Whole        []string  `json:"modules_to_save,omitempty"`
-	Tie          bool      `json:"ensure_weight_tying,omitempty"` // lora: in a tied model the token table and the head change alike
-	Bias         string    `json:"bias,omitempty"`                // none (the default), all, lora_only
+	// KeepZeros leaves zeros of the base's matrices alone: a pruned model keeps its pattern, also when the adapter is folded in. Of kind full the
+	// gradients are masked, which costs next to nothing; an adapter's change is masked in every pass, which makes a step about twice as long. On
+	// the CPU only, and not with DoRA.
+	KeepZeros bool   `json:"keep_zeros,omitempty"`
+	Tie       bool   `json:"ensure_weight_tying,omitempty"` // lora: in a tied model the token table and the head change alike
+	Bias      string `json:"bias,omitempty"`                // none (the default), all, lora_only
 
 	Steps       int     `json:"steps"`       // default: one pass over the data
 	Batch       int     `json:"batch"`       // sequences per step; default 4
@@ -118,11 +122,15 @@ func (o Options) withDefaults() Options {
 	}
 	switch o.Kind {
 	case "mos":
-		o.EquivalentRank, o.Shards, o.Sampling = or(o.EquivalentRank, 2), or(o.Shards, 4), or(o.Sampling, string(adapter.Official))
-		o.Private = or(o.Private, 1)
-		if o.Sampling == string(adapter.Pure) {
+		o.EquivalentRank = or(o.EquivalentRank, 2)
+		o.Shards = or(o.Shards, 4)
+		o.Sampling = or(o.Sampling, string(adapter.Balanced))
+
+		// A rank that is private to its block is shared with no other: of an equivalent rank of 1 nothing would be left to share.
+		if o.Sampling == string(adapter.Pure) || o.Private == 0 && o.EquivalentRank == 1 {
 			o.Private = -1
 		}
+		o.Private = or(o.Private, 1)
 	case "vera":
 		o.DInitial = or(o.DInitial, 0.1)
 	case "prolora":
@@ -132,6 +140,16 @@ func (o Options) withDefaults() Options {
 	o.LR = or(o.LR, map[bool]float64{false: 2e-4, true: 1e-5}[o.Kind == "full"])
 	o.SaveEvery = or(o.SaveEvery, 50)
 	return o
+}
+
+// AllPrivate reports whether the options ask for a Mixture of Shards all of whose ranks are private to their blocks, and which rank the LoRA has that
+// this is in truth.
+func (o Options) AllPrivate() (rank int, all bool) {
+	if o.Init != nil {
+		o = o.like(&o.Init.inner.Config)
+	}
+	o = o.withDefaults()
+	return o.EquivalentRank, o.Kind == "mos" && o.Private >= o.EquivalentRank
 }
 
 // Validate returns every fault of the options. What depends on the model is checked by [Train].
@@ -160,6 +178,7 @@ func (o Options) Validate() error {
 	bad(o.EvalEvery < 0 || o.SaveEvery < 0, "eval_every %d, save_every %d: steps are positive", o.EvalEvery, o.SaveEvery)
 	bad(o.KeepBest && (o.Eval == nil || o.StateDir == ""), "keeping the best needs evaluation data and a folder for the state")
 	bad(o.Resume && o.StateDir == "", "resuming needs the folder of the state")
+	bad(o.KeepZeros && o.DoRA, "keeping zeros goes with no DoRA, which divides by norms of the whole change")
 	bad(o.Kind == "full" && (o.Init != nil || len(o.Targets)+len(o.Exclude)+len(o.Layers)+len(o.Whole) > 0), "kind full trains everything: no adapter to start from, no targets")
 	for _, list := range [][]string{o.Targets, o.Exclude} {
 		if _, err := matchOf(list); err != nil {
@@ -180,8 +199,9 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 		MoS: adapter.MoSConfig{
 			EquivalentRank: o.EquivalentRank, Shards: o.Shards, Private: max(o.Private, 0), PairDissociation: !o.Paired, Sampling: adapter.Sampling(o.Sampling),
 		},
-		VeRA:    adapter.VeRAConfig{DInitial: o.DInitial},
-		PRoLoRA: adapter.PRoLoRAConfig{Unshared: max(o.Unshared, 0), InParts: o.InParts, OutParts: o.OutParts},
+		KeepZeros: o.KeepZeros,
+		VeRA:      adapter.VeRAConfig{DInitial: o.DInitial},
+		PRoLoRA:   adapter.PRoLoRAConfig{Unshared: max(o.Unshared, 0), InParts: o.InParts, OutParts: o.OutParts},
 	}
 	for _, p := range o.RankPattern {
 		c.RankPattern = append(c.RankPattern, adapter.Pattern(p))

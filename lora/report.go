@@ -14,6 +14,7 @@ type Report struct {
 	Trainable  int64          `json:"trainable_parameters"`
 	Base       int64          `json:"base_parameters"`
 	DeadShards int            `json:"dead_shards,omitempty"` // counted among the trainable ones
+	Zeros      *Zeros         `json:"zeros,omitempty"`       // of the trained or adapted matrices; nil where they have none
 	Data       corpus.Windows `json:"data"`
 	Dropped    int            `json:"dropped_sequences"` // without a token that counts
 	Device     kernels.Info   `json:"device"`

@@ -52,6 +52,9 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		o = o.like(c)
 	}
 	o = o.withDefaults()
+	if o.Init != nil {
+		o.Init.inner.Config.KeepZeros = o.KeepZeros
+	}
 	if o.Kind == "full" {
 		return nil, fmt.Errorf("%w: kind full makes no adapter; use Tune", ErrConfig)
 	}
@@ -63,6 +66,10 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		return nil, err
 	}
 	o.remarkRank(inner)
+	zeros, err := o.zeros(m, inner)
+	if err != nil {
+		return nil, err
+	}
 	o.Rank = inner.Config.Rank
 	r, err := delta.Attach(m, inner, delta.Options{Train: true})
 	if err != nil {
@@ -100,6 +107,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	}
 	a := &Adapter{inner: inner}
 	report.DeadShards = a.DeadShards()
+	report.Zeros = zeros
 	a.report = report
 	return a, nil
 }
@@ -109,6 +117,10 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 	o.Kind = "full"
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	zeros, err := o.zeros(m, nil)
+	if err != nil {
 		return nil, err
 	}
 	fused := o.Optimizer != "adamw" || o.Clip == 0 && o.MicroBatch == 0
@@ -129,13 +141,21 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 		f.Optim = opt
 	}
 	f.Keep, f.NoDecay, f.Fused = o.keep(m), true, fused
-	return o.run(ctx, m, data, f, m.NumParameters())
+	f.KeepZeros = o.KeepZeros
+	report, err := o.run(ctx, m, data, f, m.NumParameters())
+	if err != nil || zeros == nil {
+		return report, err
+	}
+	report.Zeros = zeros
+	return report, zeros.recount(m)
 }
 
 // like takes over the kind and the sizes of an adapter.
 func (o Options) like(c *adapter.Config) Options {
 	o.Kind, o.Rank, o.Alpha, o.Dropout, o.RSLoRA, o.DoRA, o.OutputBias = string(c.Kind), c.Rank, c.Alpha, c.Dropout, c.RSLoRA, c.DoRA, c.OutputBias
 	o.Tie = c.Tying
+	o.KeepZeros = o.KeepZeros || c.KeepZeros
+
 	if c.Kind == adapter.MoS {
 		o.EquivalentRank, o.Shards, o.Private, o.Sampling, o.Paired = c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private, string(c.MoS.Sampling), !c.MoS.PairDissociation
 		if o.Private == 0 {

@@ -26,6 +26,7 @@ func loraFoldCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&o.Shard, "max-shard-size", "keep", shell.ShardHelp+", keep for the source's files")
 	f.BoolVar(&o.Safe, "safe", false, "round the change to the base's element type before it is added, as PEFT's safe_merge does")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the matrices alone: a pruned model keeps its pattern; the change loses what it has there")
 	f.BoolVar(&o.OtherBase, "allow-other-base", false, "take an adapter that was trained on other weights, if its shapes fit")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")

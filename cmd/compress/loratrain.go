@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,16 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 			"with the curves. --resume goes on after an interruption, to the same bytes. --config reads the same settings from a YAML file.",
 		Example: loraTrainExample,
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Check: func(*shell.Job, []string) error { return training.Check(o, config) },
+		Check: func(*shell.Job, []string) error {
+			settings := config
+			if _, err := os.Stat(config); err == nil { // it may be made by another job of a plan
+				if err := training.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
+					return err
+				}
+				settings = ""
+			}
+			return training.Check(o, settings)
+		},
 		Run: func(j *shell.Job, args []string) (any, error) {
 			if config != "" {
 				if err := training.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
@@ -46,7 +56,7 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 		},
 	})
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "text, JSONL or token ids; to train on")
+	f.Var(&o.Data, "data", "text, JSONL or token ids; to train on, several times for several files, whose records follow each other")
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&config, "config", "", "YAML file with the same settings as these flags, without the dashes")
 	f.StringVar(&o.Start, "init", "", "folder of an adapter to start from, with its kind and sizes")
@@ -92,10 +102,11 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.Float64Var(&o.Dropout, "dropout", 0, "share of a matrix' inputs that its change does not see, drawn anew in every step")
 	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "mos: rank e of the LoRA with as many parameters")
 	f.IntVar(&o.Shards, "shards", 4, "mos: shards l of a vector")
-	f.IntVar(&o.Private, "private", 1, "mos: ranks p of each block's own; -1 is none")
-	f.StringVar(&o.Sampling, "sampling", "official", "mos: how shards are drawn: official, balanced (all equally often), pure (every block uses all)")
+	f.IntVar(&o.Private, "private", 0, "mos: ranks p of each block's own; 0 is 1, or none with --equivalent-rank 1, -1 is none")
+	f.StringVar(&o.Sampling, "sampling", "balanced", "mos: how shards are drawn: balanced (all equally often), official (some may be drawn by no block), pure (every block uses all)")
 	f.BoolVar(&o.Paired, "paired", false, "mos: draw the shards of B with those of A (no pair dissociation)")
 	f.BoolVar(&o.RSLoRA, "rslora", false, "scale by alpha/√rank")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the matrices alone: a pruned model keeps its pattern; a step of an adapter takes about twice as long")
 	f.BoolVar(&o.DoRA, "dora", false, "lora: train magnitudes apart from directions")
 	f.BoolVar(&o.OutputBias, "lora-bias", false, "lora: train a bias beside B")
 	f.Float64Var(&o.DInitial, "d-initial", 0.1, "vera: start of the scales of A's rows")

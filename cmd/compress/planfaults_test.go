@@ -40,6 +40,17 @@ var planFaults = []struct{ job, mark, says string }{
 	{"verb: convert\nargs: [nano/base]\nflags:\n  max-shard-size: big", "  max-shard-size", "big"},
 	{"verb: ppl\nargs: [nano/base]\nflags:\n  data: nano/text/test.txt\n  convention: slide", "  convention", "slide"},
 	{"verb: conflict\nrecipe: {merge_method: linear, models: [{model: nano/base, parameters: {weight: 1}}]}\nflags:\n  granularity: bloc", "  granularity", "bloc"},
+	{"verb: lora train\nargs: [\"${jobs.first.out}\"]\nflags:\n  data: nano/none.jsonl", "  faulty", "nano/none.jsonl"},
+	{"verb: lora train\nargs: [nano/base]\nflags:\n  data: [nano/text/calib.txt, nano/none.jsonl]", "  faulty", "nano/none.jsonl"},
+	{"verb: lora train\nargs: [\"${jobs.first.out}\"]\nflags:\n  config: settings.yaml", "  faulty", "there is no lost.jsonl"},
+	{"verb: search\nargs: [nano/base]\nflags:\n  calib: nano/none.txt\n  heldout: nano/text/valid.txt", "  faulty", "nano/none.txt"},
+	{"verb: eval\nargs: [\"${jobs.first.out}\"]\nflags:\n  tasks: lost.yaml", "  faulty", "lost.jsonl"},
+	{"verb: eval\nargs: [nano/base]\nflags:\n  tasks: nano/tasks/base.yaml\n  task-data: [nano/tasks, nano/none]", "  faulty", "nano/none"},
+	{"verb: eval batch\nrecipe: {models: [\"${jobs.first.out}\", nano/none], tasks: [nano/tasks/base.yaml]}", "  faulty", "nano/none"},
+	{"verb: eval batch\nrecipe: {models: [nano/base], tasks: [lost.yaml]}", "  faulty", "lost.jsonl"},
+	{"verb: eval batch\nargs: [batch.yaml]", "  faulty", "there is no lost"},
+	{"verb: editeval\nrecipe: {models: [nano/base], editors: [{method: ft}], edits: none.json, tasks: [nano/tasks/base.yaml]}", "  faulty", "none.json"},
+	{"verb: merge\nrecipe: {merge_method: linear, models: [{model: nano/none, parameters: {weight: 1}}, {model: \"${jobs.first.out}\", parameters: {weight: 1}}]}", "  faulty", "nano/none"},
 	{"verb: report\nargs: [nano/none.json]\nflags:\n  threads: 99999999", "  threads", "99999999"},
 }
 
@@ -52,6 +63,15 @@ func TestPlanFaults(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.Symlink(nano, "nano"); err != nil {
 		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"settings.yaml": "data: [nano/text/calib.txt, lost.jsonl]\nsteps: 1\n",
+		"batch.yaml":    "models: [nano/base, lost]\ntasks: [nano/tasks/base.yaml]\n",
+		"lost.yaml":     "task: lost\noutput_type: multiple_choice\ntest_split: test\ndataset_path: json\ndataset_kwargs: {data_files: {test: lost.jsonl}}\ndoc_to_text: a\ndoc_to_target: 0\ndoc_to_choice: [a, b]\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range planFaults {
 		text := "version: 1\njobs:\n  first: {verb: convert, args: [nano/base]}\n  faulty:\n    " + strings.ReplaceAll(c.job, "\n", "\n    ") + "\n"

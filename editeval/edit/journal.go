@@ -30,6 +30,8 @@ type header struct {
 	Version int    `json:"version"`
 	Model   string `json:"model,omitempty"` // fingerprint of the model before the first edit
 	Job     string `json:"job,omitempty"`   // what run it belongs to
+
+	Files map[string]string `json:"files,omitempty"` // SHA-256 of the files beside the weights
 }
 
 // baseLine is a matrix as it was before all edits.
@@ -107,6 +109,11 @@ type journalLine struct {
 // WriteJournal writes what [Open] continues from: the matrices as they were before all edits, and every step with its deltas. model is the
 // fingerprint of the model before the first edit, for people; job, which may be empty, names the run, so that it can be known again.
 func (e *Editing) WriteJournal(w io.Writer, model, job string) error {
+	return e.WriteJournalOf(w, Journal{Model: model, Job: job})
+}
+
+// WriteJournalOf is [Editing.WriteJournal] with all that a journal says about the checkpoint: of is what it names, its steps do not count.
+func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	put := func(l journalLine) error {
 		text, err := json.Marshal(l)
@@ -116,7 +123,7 @@ func (e *Editing) WriteJournal(w io.Writer, model, job string) error {
 		_, err = fmt.Fprintf(out, "%s %s\n", probe.Hash(text), text)
 		return err
 	}
-	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: model, Job: job}})}
+	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: of.Model, Job: of.Job, Files: of.Files}})}
 	for _, name := range e.order {
 		wt := e.weights[name]
 		errs = append(errs, put(journalLine{Base: &baseLine{name, wt.dtype.String(), wt.base}}))
@@ -148,6 +155,8 @@ type Journal struct {
 	Model string // fingerprint of the model before the first edit
 	Steps []Step
 	Job   string // what run wrote it, as [Editing.WriteJournal] was told; empty: unknown
+	// Files are the SHA-256 of the files beside the weights when they were written, by name; nil: unknown.
+	Files map[string]string
 
 	bases []baseLine
 }
@@ -223,7 +232,9 @@ func (j *Journal) line(n int, body []byte) error {
 	case n == 1 && (l.Header == nil || l.Header.Format != journalFormat || l.Header.Version != journalVersion):
 		return fmt.Errorf("%w: line 1 is not the header of version %d", ErrJournal, journalVersion)
 	case n == 1:
-		j.Model, j.Job = l.Header.Model, l.Header.Job
+		j.Model = l.Header.Model
+		j.Job = l.Header.Job
+		j.Files = l.Header.Files
 	case l.Base != nil:
 		j.bases = append(j.bases, *l.Base)
 	case l.Step != nil:

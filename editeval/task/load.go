@@ -217,15 +217,11 @@ func (s *Suite) Groups() []string { return slices.Clone(s.groups) }
 // prompter prepares a task.
 func (s *Suite) prompter(ctx context.Context, name string, o *Options) (*prompt.Prompter, error) {
 	t := s.lib.Tasks[name]
-	bases := s.bases
-	if !strings.HasPrefix(t.Path, shippedPrefix) {
-		bases = slices.Insert(slices.Clone(bases), 1, filepath.Dir(filepath.FromSlash(t.Path)))
-	}
 	conversation, err := o.Chat.prompts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return prompt.New(ctx, t, prompt.Options{Bases: bases, Shots: o.Shots, Seed: o.seed(), System: o.System, Chat: conversation})
+	return prompt.New(ctx, t, prompt.Options{Bases: s.basesOf(t.Path), Shots: o.Shots, Seed: o.seed(), System: o.System, Chat: conversation})
 }
 
 // Definition describes a task, group or tag for people.

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // TestChangedSideFile: a file that became another one between the beginning of a job and its end is an error that names it, not a part of the output.
@@ -35,6 +38,68 @@ func TestChangedSideFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.copySide(); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestDamagedBeside: a complete output of which a file beside the weights is cut, changed or gone is not taken for finished.
+func TestDamagedBeside(t *testing.T) {
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	for _, name := range []string{"config.json", "tokenizer.json"} {
+		if err := os.WriteFile(filepath.Join(source, name), []byte(`{"a": 1}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := Options{Source: source, Fingerprint: "job", Resume: true, Config: func(text []byte) []byte { return append(text, '\n') }}
+	plan := func() Plan {
+		return Plan{Tensors: []safetensors.Info{{Name: "x", DType: safetensors.F32, Shape: []int64{1}}}, Metadata: map[string]string{}}
+	}
+	f, err := Open(out, plan(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := f.Beside()
+	if err != nil || len(sums) != 2 {
+		t.Fatal(sums, err)
+	}
+	if err := errors.Join(f.Writer().WriteTensor("x", make([]byte, 4)), f.Commit([]string{"x"}), f.Finish()); err != nil {
+		t.Fatal(err)
+	}
+	again := func() error {
+		f, err := Open(out, plan(), o)
+		if err == nil && !f.Complete() {
+			t.Error("not complete, and no error")
+		}
+		return err
+	}
+	if err := errors.Join(again(), Intact(out, sums)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"config.json", "tokenizer.json"} {
+		path := filepath.Join(out, name)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, damage := range map[string]func() error{
+			"cut":     func() error { return os.Truncate(path, 2) },
+			"changed": func() error { return os.WriteFile(path, []byte(`{"a": 2}`), 0o600) },
+			"gone":    func() error { return os.Remove(path) },
+		} {
+			if err := damage(); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range []error{again(), Intact(out, sums)} {
+				if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+					t.Errorf("%s %s: %v", name, what, err)
+				}
+			}
+			if err := os.WriteFile(path, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := again(); err != nil {
 		t.Error(err)
 	}
 }

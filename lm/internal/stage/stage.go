@@ -24,7 +24,7 @@ var (
 	ErrOtherJob = errors.New("unfinished output belongs to another job")
 	ErrInPlace  = errors.New("output is the folder of the model itself")
 	ErrChanged  = errors.New("it changed while it was in use")
-	ErrDamaged  = errors.New("its bytes are not those that the interrupted run wrote")
+	ErrDamaged  = errors.New("its bytes are not those that were written there")
 )
 
 // jobKey is the metadata key of the fingerprint.
@@ -264,6 +264,9 @@ func (f *Folder) checkTarget() error {
 	case err != nil:
 		return err
 	case f.opts.Resume && f.finished():
+		if err := f.besideIntact(); err != nil {
+			return fmt.Errorf("%w; --overwrite without --resume starts anew", err)
+		}
 		f.complete = true
 		return nil
 	case !f.opts.Overwrite:

@@ -51,6 +51,9 @@ type Config struct {
 	VeRA    VeRAConfig
 	PRoLoRA PRoLoRAConfig
 
+	// KeepZeros: where a matrix of the base is zero, the adapter changes nothing, so that a pruned base keeps its pattern. PEFT does not know this.
+	KeepZeros bool
+
 	// Base fingerprints, of native files: what the base's configuration and tensors hash to; "" where not known.
 	BaseHash string
 }

@@ -118,6 +118,12 @@ func Run(ctx context.Context, list []Named, o Options) (*adapter.Adapter, *Repor
 			return nil, nil, err
 		}
 	}
+	for _, n := range list[1:] {
+		if n.Adapter.Config.KeepZeros != list[0].Adapter.Config.KeepZeros {
+			return nil, nil, fmt.Errorf("%s: %w: of it and %s one keeps zeros of the base and the other does not, which no adapter can do at once",
+				n.Name, ErrRefused, list[0].Name)
+		}
+	}
 	if err := c.modules(); err != nil {
 		return nil, nil, err
 	}
@@ -338,6 +344,7 @@ func put(dst kernels.Mat, src linalg.Matrix) {
 func (c *combiner) config() adapter.Config {
 	first := c.list[0].Adapter.Config
 	r := adapter.Config{Kind: adapter.LoRA, Base: first.Base, TaskType: first.TaskType, Rank: c.rank, Alpha: float64(c.rank), Biases: adapter.NoBias, Init: "true"}
+	r.KeepZeros = first.KeepZeros // of all
 	if !slices.ContainsFunc(c.list, func(n Named) bool { return n.Adapter.Config.BaseHash != first.BaseHash }) {
 		r.BaseHash = first.BaseHash
 	}

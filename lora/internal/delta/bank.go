@@ -45,6 +45,9 @@ func (b *Bank) Add(name string, a *adapter.Adapter) error {
 	if _, there := b.all[name]; there || name == "" {
 		return fmt.Errorf("%w: an adapter called %.100q is there, or the name is empty", adapter.ErrConfig, name)
 	}
+	if a.Config.KeepZeros {
+		return fmt.Errorf("%w: %.100q keeps zeros of the base, which a bank does not (HINT: lora fold writes it into the weights)", adapter.ErrUnsupported, name)
+	}
 	if len(a.Whole)+len(a.Rows) > 0 {
 		return fmt.Errorf("%w: %.100q trains whole tensors, which all rows share", adapter.ErrUnsupported, name)
 	}

@@ -15,6 +15,9 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 	}
 	w := r.work()
 	defer r.spare.Put(w)
+	if r.keeps() {
+		return r.forwardMasked(w, m, x, y)
+	}
 	t, err := r.narrowed(w, m, x.Rows)
 	if err != nil {
 		return err
@@ -112,6 +115,9 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	}
 	w := r.work()
 	defer r.spare.Put(w)
+	if r.keeps() {
+		return r.backwardMasked(w, m, x, dy, dx)
+	}
 	dz := dy
 	if m.dora != nil {
 		var err error

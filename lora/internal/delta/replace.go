@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/sparse"
 )
 
 // replaced is a tensor of the model that the adapter changes in place.
@@ -53,7 +54,22 @@ func (c *replaced) update() error {
 	if err := c.compute(h); err != nil {
 		return err
 	}
+	if err := c.clearZeros(h); err != nil {
+		return err
+	}
 	return c.write(h)
+}
+
+// clearZeros sets elements of x to zero where the base's are, if the adapter keeps those. Vectors have no pattern to keep.
+func (c *replaced) clearZeros(x kernels.Mat) error {
+	if !c.r.keeps() || c.value.Rows == 1 {
+		return nil
+	}
+	buf, err := kernels.Wrap(c.stored, c.before)
+	if err != nil {
+		return err
+	}
+	return sparse.Clear(x, kernels.MatOf(buf, c.value.Rows, c.value.Cols))
 }
 
 // base is the tensor as it was, F32 in host memory, a copy.
@@ -91,6 +107,9 @@ func (r *Runtime) Learn(tensor string, g kernels.Mat) error {
 	for _, c := range r.copies {
 		if c.tensor == tensor && c.learn != nil {
 			h, err := r.toHost(g)
+			if err == nil {
+				err = c.clearZeros(h) // of a gradient that nobody else wants
+			}
 			if err != nil {
 				return err
 			}

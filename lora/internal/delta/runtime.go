@@ -63,6 +63,9 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 		}
 	}
 	err := r.separate()
+	if err == nil && r.keeps() {
+		err = r.keepable()
+	}
 	if err == nil {
 		err = r.collect(linears)
 	}
@@ -213,7 +216,7 @@ func (r *Runtime) assemble(m *module) error {
 		return err
 	}
 	m.fa, m.fb = m.a, m.bt
-	if m.a.DType() != kernels.F32 && (r.skinny(m) || m.dora != nil) {
+	if m.a.DType() != kernels.F32 && (r.skinny(m) || m.dora != nil || r.keeps()) {
 		m.fa, m.fb = m.ownA, m.ownB
 		if err := r.put(&m.fa, a, ""); err != nil {
 			return err

@@ -24,6 +24,7 @@ const (
 	wDZ
 	wRow
 	wTurned // a narrow matrix, turned around
+	wMasked // a change that keeps zeros, or its gradient
 	slots
 )
 

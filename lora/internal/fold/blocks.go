@@ -41,7 +41,9 @@ func (w *writer) edit(ctx context.Context, e *edit) (Tensor, error) {
 	}
 	parts := make([]sums, j.blocks())
 	err := j.each(ctx, func(b *block) error {
+		parts[b.index] = sums{}
 		j.apply(b)
+		j.keep(b, &parts[b.index])
 		return j.write(b, &parts[b.index])
 	})
 	if err != nil {
@@ -234,6 +236,27 @@ func (j *job) apply(b *block) {
 	}
 }
 
+// keep takes back what the adapter has put where the base has zeros, and measures that.
+func (j *job) keep(b *block, s *sums) {
+	if !j.w.opts.KeepZeros || !j.e.matrix() {
+		return
+	}
+	for i, was := range b.before {
+		if change := float64(b.x[i]) - float64(was); !j.w.trained {
+			s.whole += change * change
+			if was == 0 {
+				s.left += change * change
+			}
+		}
+		if was == 0 {
+			b.x[i] = was
+		}
+	}
+}
+
+// matrix reports whether what is edited has a pattern of zeros to keep: vectors, such as biases, have none.
+func (e *edit) matrix() bool { return len(e.info.Shape) > 1 }
+
 // addDelta adds the scaled product of the factors.
 func (j *job) addDelta(b *block) {
 	if b.delta.Data == nil {
@@ -271,6 +294,8 @@ type sums struct {
 	moved              int64
 	most               float64
 	change, difference float64 // squares of what was there and of the difference
+	before, after      int64   // zeros
+	whole, left        float64 // squares of the change, and of what of it was left out to keep zeros
 }
 
 // write stores a block and compares it with what was there.
@@ -281,7 +306,6 @@ func (j *job) write(b *block, s *sums) error {
 	if err := floats.Decode(b.x, b.raw, j.e.info.DType); err != nil {
 		return err
 	}
-	*s = sums{}
 	for i, v := range b.x {
 		if v-v != 0 {
 			return fmt.Errorf("%s: tensor %q: %w: element %d becomes %v in %s", j.w.base.Dir, j.e.info.Name, adapter.ErrFile, b.row*j.cols+i, v, j.e.info.DType)
@@ -289,6 +313,12 @@ func (j *job) write(b *block, s *sums) error {
 		d := float64(v) - float64(b.before[i])
 		if d != 0 {
 			s.moved++
+		}
+		if b.before[i] == 0 {
+			s.before++
+		}
+		if v == 0 {
+			s.after++
 		}
 		s.most = max(s.most, math.Abs(d))
 		s.change += float64(b.before[i]) * float64(b.before[i])
@@ -307,6 +337,13 @@ func total(info safetensors.Info, parts []sums) Tensor {
 		t.MaxAbs = max(t.MaxAbs, s.most)
 		was += s.change
 		difference += s.difference
+		t.Before += s.before
+		t.After += s.after
+		t.change += s.whole
+		t.left += s.left
+	}
+	if t.change > 0 {
+		t.Lost = math.Sqrt(t.left / t.change)
 	}
 	if was > 0 {
 		t.Relative = math.Sqrt(difference / was)

@@ -7,17 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/sparse"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Options of [Run].
 type Options struct {
-	Overwrite    bool  // replace a checkpoint that is there
-	Resume       bool  // continue an interrupted run of the same work
-	Safe         bool  // round the delta to the base's element type before it is added
+	Overwrite bool // replace a checkpoint that is there
+	Resume    bool // continue an interrupted run of the same work
+	Safe      bool // round the delta to the base's element type before it is added
+	// KeepZeros leaves zeros of the base's matrices alone: what the adapter would put there is lost, and the report says how much that is.
+	KeepZeros    bool
 	MaxShardSize int64 // bytes per file; 0: files as in the base
 	Threads      int   // 0: all processors
 	// AllowOtherBase takes an adapter that was trained on other weights; Run leaves the comparison to its caller.
@@ -36,7 +40,8 @@ type Report struct {
 	Copied  int      `json:"copied"`  // tensors that stay as they are
 	Resumed int      `json:"resumed"` // edited tensors that an interrupted run had finished; they are not in Tensors
 	Bytes   int64    `json:"bytes"`
-	Untied  bool     `json:"untied"` // the head is no longer the token table
+	Untied  bool     `json:"untied"`          // the head is no longer the token table
+	Zeros   *Zeros   `json:"zeros,omitempty"` // of the tensors; nil where none has any before or after
 	Tensors []Tensor `json:"tensors"`
 }
 
@@ -47,6 +52,22 @@ type Tensor struct {
 	Moved    int64   `json:"moved"`    // elements whose stored value has changed
 	MaxAbs   float64 `json:"max_abs"`  // largest change
 	Relative float64 `json:"relative"` // norm of the change by the norm of what was there
+
+	Before int64   `json:"zeros_before"`
+	After  int64   `json:"zeros_after"`
+	Lost   float64 `json:"lost,omitempty"` // norm of the change that keeping zeros left out, by the norm of the whole change
+
+	change, left float64 // squares of the whole change, and of what was left out
+}
+
+// Zeros counts the elements that are zero in the matrices that the adapter changes.
+type Zeros struct {
+	Kept     bool    `json:"kept"`   // where the base has them
+	Pruned   int     `json:"pruned"` // matrices with at least [sparse.Pruned] zeros before
+	Elements int64   `json:"elements"`
+	Before   int64   `json:"before"`
+	After    int64   `json:"after"`
+	Lost     float64 `json:"lost,omitempty"` // norm of the change that keeping zeros left out, by the norm of the whole change
 }
 
 // Run writes the base with the adapter folded in to the folder out. After an error, or when ctx is cancelled, the unfinished output is kept if a
@@ -65,13 +86,43 @@ func Run(ctx context.Context, base *adapter.Checkpoint, a *adapter.Adapter, out 
 	if err != nil {
 		return nil, err
 	}
+	if a.Config.KeepZeros { // it was trained so, and what its factors say there has never counted
+		w.opts.KeepZeros = true
+		w.trained = true
+	}
 	if err := w.run(ctx, files.Tensors); err != nil {
 		if hopeless(err) {
 			return nil, joined(err, w.folder.Abort())
 		}
 		return nil, joined(err, w.folder.Suspend())
 	}
+	w.zeros()
 	return w.report, nil
+}
+
+// zeros sums the zeros of the matrices up.
+func (w *writer) zeros() {
+	z := Zeros{Kept: w.opts.KeepZeros}
+	change, left := 0.0, 0.0
+	for _, t := range w.report.Tensors {
+		if !w.plan.edits[t.Name].matrix() {
+			continue
+		}
+		z.Elements += t.Elements
+		z.Before += t.Before
+		z.After += t.After
+		change += t.change
+		left += t.left
+		if float64(t.Before) >= sparse.Pruned*float64(t.Elements) {
+			z.Pruned++
+		}
+	}
+	if change > 0 {
+		z.Lost = math.Sqrt(left / change)
+	}
+	if z.Before+z.After > 0 {
+		w.report.Zeros = &z
+	}
 }
 
 // hopeless reports whether the same inputs would fail again.
@@ -89,14 +140,16 @@ func joined(err, other error) error {
 
 // writer writes one output.
 type writer struct {
-	base   *adapter.Checkpoint
-	plan   *plan
-	opts   Options
-	folder *lm.Folder
-	report *Report
-	total  int64 // bytes
-	count  int   // parameters
-	buf    []byte
+	base *adapter.Checkpoint
+	plan *plan
+	opts Options
+	// trained: the adapter keeps zeros by itself, so that nothing of its change is lost.
+	trained bool
+	folder  *lm.Folder
+	report  *Report
+	total   int64 // bytes
+	count   int   // parameters
+	buf     []byte
 }
 
 // layout lists the tensors of the output: those of the base in its order and files, and a head of its own for a tied model that

@@ -62,6 +62,8 @@ func check(c *adapter.Config) error {
 		return fmt.Errorf("%w: DoRA, output biases and patterns of ranks go with kind lora, not %s", adapter.ErrConfig, c.Kind)
 	case c.Kind != adapter.LoRA && c.Tying:
 		return fmt.Errorf("%w: ensure_weight_tying goes with kind lora, not %s", adapter.ErrConfig, c.Kind)
+	case c.DoRA && c.KeepZeros:
+		return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keep_zeros leaves a part", adapter.ErrConfig)
 	case c.Kind == adapter.VeRA && c.RSLoRA:
 		return fmt.Errorf("%w: VeRA has no scale", adapter.ErrConfig)
 	}

@@ -3,7 +3,10 @@ package native
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -43,6 +46,7 @@ type config struct {
 	Whole    []string        `json:"modules_to_save,omitempty"`
 	Biases   string          `json:"bias,omitempty"`
 	TaskType string          `json:"task_type,omitempty"`
+	Zeros    bool            `json:"keep_zeros,omitempty"`
 	Base     string          `json:"base_model_name_or_path"`
 	BaseHash string          `json:"base_fingerprint,omitempty"`
 }
@@ -58,7 +62,10 @@ func parse(text []byte) (*adapter.Config, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return nil, fmt.Errorf("%w: %s", adapter.ErrConfig, strings.TrimPrefix(err.Error(), "json: "))
+		return nil, fmt.Errorf("%w: %s", adapter.ErrConfig, said(err))
+	}
+	if err := nulls(text); err != nil {
+		return nil, err
 	}
 	if d.More() {
 		return nil, fmt.Errorf("%w: more than one JSON value", adapter.ErrConfig)
@@ -73,6 +80,7 @@ func parse(text []byte) (*adapter.Config, error) {
 	c := &adapter.Config{
 		Kind: kind, Base: f.Base, BaseHash: f.BaseHash, Rank: f.R, Alpha: f.Alpha, Dropout: f.Dropout, RSLoRA: f.RSLoRA,
 		Layers: f.Layers, LayersPattern: f.Pattern, WholeModules: f.Whole, Biases: adapter.Biases(f.Biases), TaskType: f.TaskType,
+		KeepZeros: f.Zeros,
 		MoS: adapter.MoSConfig{
 			EquivalentRank: f.EquivalentRank, Shards: f.Shards, Private: f.Private,
 			PairDissociation: f.PairDissociation == nil || *f.PairDissociation, Sampling: adapter.Sampling(f.Sampling),
@@ -89,6 +97,32 @@ func parse(text []byte) (*adapter.Config, error) {
 	}
 	c.Exclude, err = parseMatch("exclude_modules", f.Exclude)
 	return c, err
+}
+
+// said is an error of the decoder in the terms of the file.
+func said(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return fmt.Sprintf("key %q: %s is not %s", wrong.Field, wrong.Value, wrong.Type)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// choices are the keys that may be null: nothing is chosen then.
+var choices = []string{"target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "modules_to_save"}
+
+// nulls refuses keys without a value, which the decoder would take for their zero.
+func nulls(text []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return nil // more than one value, of which the caller tells
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if string(keys[key]) == "null" && !slices.Contains(choices, key) {
+			return fmt.Errorf("%w: key %.100q: null is no value", adapter.ErrConfig, key)
+		}
+	}
+	return nil
 }
 
 // parseMatch reads names, a regular expression, or all-linear.
@@ -141,7 +175,7 @@ func format(a *adapter.Adapter) ([]byte, error) {
 	f := config{
 		Version: version, R: c.Rank, Alpha: c.Alpha, Dropout: c.Dropout, RSLoRA: c.RSLoRA,
 		Targets: formatMatch(c.Targets), Exclude: formatMatch(c.Exclude), Layers: c.Layers, Pattern: c.LayersPattern, Whole: c.WholeModules,
-		Biases: string(c.Biases), TaskType: c.TaskType, Base: c.Base, BaseHash: c.BaseHash,
+		Biases: string(c.Biases), TaskType: c.TaskType, Zeros: c.KeepZeros, Base: c.Base, BaseHash: c.BaseHash,
 	}
 	switch c.Kind {
 	case adapter.MoS:

@@ -1,8 +1,10 @@
 package native
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +117,41 @@ func TestConfigFaults(t *testing.T) {
 		if _, err := Read(dir, base{8}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.new, err)
 		}
+	}
+}
+
+// TestNull: a key without a value is refused by its name, not taken for 0; a choice of modules may be absent.
+func TestNull(t *testing.T) {
+	dir, _ := example(t)
+	good, err := os.ReadFile(filepath.Join(dir, ConfigName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := json.Unmarshal(good, &keys); err != nil {
+		t.Fatal(err)
+	}
+	for key := range keys {
+		changed := maps.Clone(keys)
+		changed[key] = nil
+		text, err := json.Marshal(changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = parse(text)
+		if key == "target_modules" {
+			if err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+			continue
+		}
+		if !errors.Is(err, adapter.ErrConfig) && !errors.Is(err, adapter.ErrUnsupported) || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	_, err = parse([]byte(strings.Replace(string(good), `"r": 3`, `"r": "3"`, 1)))
+	if !errors.Is(err, adapter.ErrConfig) || !strings.Contains(err.Error(), `key "r": string is not int`) {
+		t.Error(err)
 	}
 }
 

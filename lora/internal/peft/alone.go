@@ -28,7 +28,9 @@ func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	s.BaseHash = f.Metadata()[baseKey]
+	if err := s.noted(f.Metadata()); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
+	}
 	modules, err := implied(f, s.stored)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)

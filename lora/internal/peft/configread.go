@@ -79,10 +79,10 @@ var refused = []string{
 	"monteclora_config", "velora_config",
 }
 
-// readers are the keys with a meaning.
+// readers are the keys with a meaning. Those that PEFT 0.21 declares as Optional may be null.
 var readers = map[string]func(s *settings, key string, value json.RawMessage) error{
-	"base_model_name_or_path": func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.Base, "a string") },
-	"task_type":               func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.TaskType, "a string") },
+	"base_model_name_or_path": func(s *settings, k string, v json.RawMessage) error { return optional(k, v, &s.Base, "a string") },
+	"task_type":               func(s *settings, k string, v json.RawMessage) error { return optional(k, v, &s.TaskType, "a string") },
 	"r":                       func(s *settings, k string, v json.RawMessage) error { return readRank(k, v, &s.Rank) },
 	"lora_alpha":              func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Alpha) },
 	"lora_dropout":            func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Dropout) },
@@ -102,7 +102,10 @@ var readers = map[string]func(s *settings, key string, value json.RawMessage) er
 	"layers_to_transform": func(s *settings, k string, v json.RawMessage) error { return readLayers(k, v, &s.Layers) },
 	"init_lora_weights":   func(s *settings, k string, v json.RawMessage) error { return readInit(k, v, &s.Init) },
 	"bias":                func(s *settings, k string, v json.RawMessage) error { return readBias(k, v, &s.Biases) },
-	"trainable_token_indices": func(s *settings, _ string, v json.RawMessage) error {
+	"trainable_token_indices": func(s *settings, k string, v json.RawMessage) error {
+		if !isNull(v) && v[0] != '[' && v[0] != '{' {
+			return bad(k, "%.60s is neither a list of tokens nor lists by module", v)
+		}
 		if !empty(v) {
 			s.tokens = v
 		}
@@ -158,7 +161,7 @@ func readNames(key string, value json.RawMessage, names *[]string) error {
 		}
 		return nil
 	}
-	if err := decode(key, value, names, "a string or a list of strings"); err != nil {
+	if err := optional(key, value, names, "a string or a list of strings"); err != nil {
 		return err
 	}
 	if slices.Contains(*names, "") {
@@ -170,7 +173,7 @@ func readNames(key string, value json.RawMessage, names *[]string) error {
 // readMatch reads a list of names, a regular expression or "all-linear".
 func readMatch(key string, value json.RawMessage, m *adapter.Match) error {
 	var text string
-	if string(value) == "null" || json.Unmarshal(value, &text) != nil {
+	if isNull(value) || json.Unmarshal(value, &text) != nil {
 		return readNames(key, value, &m.Names)
 	}
 	if strings.EqualFold(text, "all-linear") && key == "target_modules" {
@@ -183,7 +186,7 @@ func readMatch(key string, value json.RawMessage, m *adapter.Match) error {
 
 // readPatterns reads a map from patterns to numbers, in the order of the file.
 func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) error {
-	if string(value) == "null" {
+	if isNull(value) {
 		return nil
 	}
 	entries, err := members(value)
@@ -191,12 +194,12 @@ func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) er
 		return bad(key, "%v", err)
 	}
 	for _, e := range entries {
-		p := adapter.Pattern{Key: e.key, Value: math.NaN()}
+		if isNull(e.value) {
+			return bad(key, "%.60q has no value", e.key)
+		}
+		p := adapter.Pattern{Key: e.key}
 		if err := readFinite(key, e.value, &p.Value); err != nil {
 			return err
-		}
-		if math.IsNaN(p.Value) {
-			return bad(key, "%.60q has no value", e.key)
 		}
 		*list = append(*list, p)
 	}
@@ -206,11 +209,11 @@ func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) er
 // readLayers reads the number of a block or a list of them.
 func readLayers(key string, value json.RawMessage, layers *[]int) error {
 	var one int
-	if string(value) != "null" && json.Unmarshal(value, &one) == nil {
+	if !isNull(value) && json.Unmarshal(value, &one) == nil {
 		*layers = []int{one}
 		return nil
 	}
-	if err := decode(key, value, layers, "a block's number or a list of them"); err != nil {
+	if err := optional(key, value, layers, "a block's number or a list of them"); err != nil {
 		return err
 	}
 	if len(*layers) == 0 {
@@ -235,6 +238,9 @@ var lost = []string{"pissa_niter_", "corda", "lora_ga", "loftq"}
 
 // readInit reads how the factors were started. Once they are trained, that matters only where the start has changed the base.
 func readInit(key string, value json.RawMessage, name *string) error {
+	if isNull(value) {
+		return nil // how factors were started does not matter once they are trained, so that PEFT takes it too
+	}
 	var flag bool
 	if json.Unmarshal(value, &flag) == nil {
 		*name = fmt.Sprint(flag)

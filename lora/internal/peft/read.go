@@ -45,7 +45,9 @@ func read(dir string, modules []adapter.Module) (*adapter.Adapter, []string, err
 		return nil, nil, err
 	}
 	defer f.Close()
-	s.BaseHash = f.Metadata()[baseKey]
+	if err := s.noted(f.Metadata()); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
+	}
 	r := &reader{settings: s, file: f, modules: renamed(modules, f.Names()), byPath: map[string]int{}, low: map[string]*found{}}
 	if err := r.read(); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)

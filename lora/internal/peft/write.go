@@ -46,7 +46,7 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 		return err
 	}
 	return folder.Write(dir, o.Overwrite, func(stage string) error {
-		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType, a.Config.BaseHash); err != nil {
+		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType, &a.Config); err != nil {
 			return err
 		}
 		return folder.File(filepath.Join(stage, ConfigName), text)
@@ -182,15 +182,35 @@ func savedWhole(c *adapter.Config, path string) bool {
 // baseKey is the metadata of the weights with the fingerprint of the base: PEFT has no place for it, and does not mind it there.
 const baseKey = "base_fingerprint"
 
-// writeWeights writes the tensors one after the other, with the fingerprint of the base, "" where it is not known.
-func writeWeights(path string, entries []entry, t safetensors.DType, base string) error {
+// zerosKey is the metadata of an adapter that leaves zeros of its base alone, "true": PEFT does not do so, and older versions of it refuse keys of
+// the configuration that they do not know.
+const zerosKey = "keep_zeros"
+
+// noted takes over what the metadata of the weights say.
+func (s *settings) noted(metadata map[string]string) error {
+	s.BaseHash = metadata[baseKey]
+	switch v, ok := metadata[zerosKey]; {
+	case !ok, v == "false":
+	case v == "true":
+		s.KeepZeros = true
+	default:
+		return fmt.Errorf("%w: metadata %q: %.60q is neither true nor false", adapter.ErrFile, zerosKey, v)
+	}
+	return nil
+}
+
+// writeWeights writes the tensors one after the other, with what of the configuration PEFT has no place for.
+func writeWeights(path string, entries []entry, t safetensors.DType, c *adapter.Config) error {
 	infos := make([]safetensors.Info, len(entries))
 	for i, e := range entries {
 		infos[i] = safetensors.Info{Name: e.key, DType: t, Shape: e.shape}
 	}
 	metadata := map[string]string{"format": "pt"}
-	if base != "" {
-		metadata[baseKey] = base
+	if c.BaseHash != "" {
+		metadata[baseKey] = c.BaseHash
+	}
+	if c.KeepZeros {
+		metadata[zerosKey] = "true"
 	}
 	w, err := safetensors.Create(path, infos, metadata, safetensors.Options{})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/lora/internal/sparse"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -25,6 +26,8 @@ type Full struct {
 	Keep    int64 // bytes for kept activations
 	Threads int
 	NoDecay bool // keep weight decay from vectors
+	// KeepZeros lets elements of matrices that are zero stay so: their gradients count as zero, so that no optimiser moves them. On the host only.
+	KeepZeros bool
 
 	there  *optim.DeviceAdamW // Optim where it is on the device, with values and gradients; nil: they are in host memory
 	names  []string
@@ -230,6 +233,11 @@ func (f *Full) backward(ctx context.Context, batches []plan.Batch, counted int, 
 				h, err := f.toHost(g)
 				if err != nil {
 					return err
+				}
+				if v := f.values[name].host; f.KeepZeros && v.Rows > 1 {
+					if err := sparse.Clear(h, v); err != nil {
+						return err
+					}
 				}
 				return take(name, h)
 			},

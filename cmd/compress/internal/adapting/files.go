@@ -48,6 +48,7 @@ func notes(j *shell.Job, list []string) {
 type FoldOptions struct {
 	Adapter, Out, Shard     string
 	Safe, Overwrite, Resume bool
+	KeepZeros               bool // zeros of the base's matrices stay
 	OtherBase               bool // take an adapter that was trained on other weights
 }
 
@@ -75,7 +76,8 @@ func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
 	}
 	bar := j.Bars()
 	r, err := lora.Fold(j.Ctx, model, o.Adapter, o.Out, lora.FoldOptions{
-		Overwrite: o.Overwrite, Resume: o.Resume, Safe: o.Safe, AllowOtherBase: o.OtherBase, MaxShardSize: limit, Threads: threads, Progress: bar.Show,
+		Overwrite: o.Overwrite, Resume: o.Resume, Safe: o.Safe, KeepZeros: o.KeepZeros, AllowOtherBase: o.OtherBase,
+		MaxShardSize: limit, Threads: threads, Progress: bar.Show,
 	})
 	bar.End()
 	if err != nil {
@@ -94,6 +96,9 @@ func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
 		j.Table(t)
 	}
 	j.Printf("%d tensors changed, %d as in %s; in %s\n", r.Edited-still, r.Copied+still, model, r.Out)
+	if z := r.Zeros; z != nil {
+		j.Printf("zeros of the changed matrices: %d before, %d after\n", z.Before, z.After)
+	}
 	if r.Untied {
 		j.Printf("the head is no longer the token table: the adapter changes one of them\n")
 	}

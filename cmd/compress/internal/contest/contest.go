@@ -123,13 +123,15 @@ type Run struct {
 	Target string `json:"target"`
 	Key    string `json:"fingerprint"` // of model, calibration ids and options
 	Measure
-	Sparsity float64  `json:"sparsity"`                 // exact share of zeros in the pruned matrices
-	Overall  float64  `json:"overall"`                  // zeros over all parameters
-	Seconds  float64  `json:"prune_seconds"`            // but for what follows
-	Shared   float64  `json:"shared_seconds,omitempty"` // for gradients and allocations, most of which later runs take from earlier ones
-	Model    string   `json:"model,omitempty"`          // folder, if it was kept
-	Notes    []string `json:"notes,omitempty"`
-	Versus   *Versus  `json:"versus_best,omitempty"` // nil for the best of its target
+	Sparsity float64 `json:"sparsity"`                 // exact share of zeros in the pruned matrices
+	Overall  float64 `json:"overall"`                  // zeros over all parameters
+	Seconds  float64 `json:"prune_seconds"`            // but for what follows
+	Shared   float64 `json:"shared_seconds,omitempty"` // for gradients and allocations, most of which later runs take from earlier ones
+	Model    string  `json:"model,omitempty"`          // folder, if it was kept
+	// Files are the SHA-256 of its files, by their paths in it.
+	Files  map[string]string `json:"files,omitempty"`
+	Notes  []string          `json:"notes,omitempty"`
+	Versus *Versus           `json:"versus_best,omitempty"` // nil for the best of its target
 }
 
 // Report is a whole comparison.

@@ -3,6 +3,7 @@ package contest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -135,12 +136,12 @@ func TestRunAndResume(t *testing.T) {
 		did = append(did, "dense")
 		return Measure{Perplexity: 2}, nil
 	}}
-	if err := c.Run(&Report{}); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "2:4, broken: ") {
+	if err := c.Run(t.Context(), &Report{}); !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "2:4, broken: ") {
 		t.Errorf("a broken run: %v", err)
 	}
 	c.Work[1] = work("b")
 	r := &Report{}
-	if err := c.Run(r); err != nil || len(r.Runs) != 3 || r.Resumed != 1 || r.Dense.Perplexity != 2 {
+	if err := c.Run(t.Context(), r); err != nil || len(r.Runs) != 3 || r.Resumed != 1 || r.Dense.Perplexity != 2 {
 		t.Errorf("%v: %+v", err, r)
 	}
 	if diff := cmp.Diff([]string{"dense", "2-4-a", "2-4-b", "2-4-expr-W_X-key-of-e"}, did); diff != "" {
@@ -155,7 +156,7 @@ func TestRunAndResume(t *testing.T) {
 		}
 	}
 	other := &Contest{Dir: dir, Job: "another"}
-	if err := other.Run(&Report{}); !errors.Is(err, ErrOtherJob) {
+	if err := other.Run(t.Context(), &Report{}); !errors.Is(err, ErrOtherJob) {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o666); err != nil {
@@ -163,5 +164,55 @@ func TestRunAndResume(t *testing.T) {
 	}
 	if err := Check(dir, model, false, true); !errors.Is(err, checkpoint.ErrTarget) {
 		t.Errorf("a folder with something else: %v", err)
+	}
+}
+
+// TestKeptModels: a kept model of which a file has changed, been cut or lost since is made again, and one that is as it was is not.
+func TestKeptModels(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	var did, said []string
+	names := []string{"config.json", "tokenizer.json", "model.safetensors"}
+	work := func(method string) Work {
+		return Work{Method: method, Target: "2:4", Key: "key-of-" + method, Do: func(folder string, r *Run) error {
+			did = append(did, method)
+			err := os.Mkdir(folder, 0o777)
+			for _, name := range names {
+				err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), []byte(name+" of "+method), 0o666))
+			}
+			return err
+		}}
+	}
+	c := &Contest{
+		Dir: dir, Job: "job", Keep: true, Work: []Work{work("a"), work("b")}, Dense: func() (Measure, error) { return Measure{}, nil },
+		Note: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
+	}
+	again := func() string {
+		t.Helper()
+		did, said = nil, nil
+		if err := c.Run(t.Context(), &Report{}); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(did, " ")
+	}
+	if got := again(); got != "a b" {
+		t.Fatal(got)
+	}
+	if got := again(); got != "" {
+		t.Error("made again without need:", got)
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, modelsFolder, "2-4-b", name)
+		for _, damage := range []func() error{
+			func() error { return os.WriteFile(path, []byte(strings.ToUpper(name)+" of b"), 0o666) },
+			func() error { return os.Truncate(path, 3) },
+			func() error { return os.Remove(path) },
+		} {
+			if err := damage(); err != nil {
+				t.Fatal(err)
+			}
+			if got := again(); got != "b" || !strings.Contains(strings.Join(said, "\n"), path+": "+errChanged.Error()) {
+				t.Errorf("%s: %q, %q", name, got, said)
+			}
+		}
 	}
 }

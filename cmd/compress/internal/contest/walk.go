@@ -1,10 +1,14 @@
 package contest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
@@ -83,7 +87,7 @@ const (
 )
 
 // Run does what the journal does not have yet, one run after the other, and completes the report with the tests.
-func (c *Contest) Run(r *Report) error {
+func (c *Contest) Run(ctx context.Context, r *Report) error {
 	if c.Fresh {
 		if err := remove(c.Dir); err != nil {
 			return err
@@ -116,7 +120,7 @@ func (c *Contest) Run(r *Report) error {
 	}
 	r.Dense = dense.Measure
 	for i := range c.Work {
-		if err := c.step(i, j, r); err != nil {
+		if err := c.step(ctx, i, j, r); err != nil {
 			return fmt.Errorf("%s, %s: %w", c.Work[i].Target, c.Work[i].Method, err)
 		}
 	}
@@ -134,16 +138,64 @@ func Scratch(dir, name string) string { return filepath.Join(dir, scratchFolder,
 // denseKey is the place of the dense model in the journal.
 const denseKey = "dense"
 
+// errChanged: a kept model is not what the run wrote.
+var errChanged = errors.New("it is not as the run wrote it")
+
+// intact compares a kept model with the checksums of its files. Runs of earlier versions have none.
+func intact(ctx context.Context, folder string, done *Run) error {
+	if _, err := os.Stat(folder); err != nil || done.Files == nil {
+		return err
+	}
+	now, err := checksums(ctx, folder)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(done.Files)) {
+		if now[name] != done.Files[name] {
+			return fmt.Errorf("%s: %w", filepath.Join(folder, name), errChanged)
+		}
+	}
+	return nil
+}
+
+// checksums are those of the files in a folder, by their paths in it.
+func checksums(ctx context.Context, folder string) (map[string]string, error) {
+	sums := map[string]string{}
+	err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		if err == nil {
+			sums[name], err = shell.FileHash(ctx, path)
+		}
+		return err
+	})
+	return sums, err
+}
+
 // step takes a run from the journal, or runs it.
-func (c *Contest) step(i int, j *shell.Journal[Run], r *Report) error {
+func (c *Contest) step(ctx context.Context, i int, j *shell.Journal[Run], r *Report) error {
 	w := c.Work[i]
 	folder := filepath.Join(c.Dir, modelsFolder, folderName(w))
 	if done, ok := j.Done[w.Key]; ok {
-		if _, err := os.Stat(folder); err == nil || !c.Keep {
+		var err error
+		if c.Keep {
+			err = intact(ctx, folder, &done)
+		}
+		switch {
+		case err == nil:
 			done.Method, done.Target = w.Method, w.Target
 			r.Runs = append(r.Runs, done)
 			r.Resumed++
 			return nil
+		case errors.Is(err, errChanged):
+			c.Note("%v: it is made again", err)
+			if err := os.RemoveAll(folder); err != nil {
+				return err
+			}
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
 		}
 	}
 	c.Note("%d of %d: %s, %s", i+1, len(c.Work), w.Target, w.Method)
@@ -153,6 +205,10 @@ func (c *Contest) step(i int, j *shell.Journal[Run], r *Report) error {
 	}
 	if c.Keep {
 		done.Model = folder
+		var err error
+		if done.Files, err = checksums(ctx, folder); err != nil {
+			return err
+		}
 	} else if err := os.RemoveAll(folder); err != nil {
 		return err
 	}

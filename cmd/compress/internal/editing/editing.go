@@ -136,6 +136,9 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		if before != r.name {
 			return nil, occupied
 		}
+		if err := r.whole(path); err != nil {
+			return nil, err
+		}
 		r.Note("%s: this run was finished before; there is nothing to do", o.Out)
 		if err := edit.DropLog(edit.LogPath(o.Out), r.name); err != nil {
 			return nil, err
@@ -160,6 +163,34 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	r.print()
 	return r.r, nil
+}
+
+// whole checks that the output of the finished run is what it wrote: the files beside the weights, and every tensor, which is the base's but for the
+// edits of the journal.
+func (r *run) whole(base string) error {
+	err := func() error {
+		journal, err := journalOf(r.o.Out)
+		if err != nil {
+			return err
+		}
+		if err := lm.Intact(r.o.Out, journal.Files); err != nil {
+			return err
+		}
+		m, e, err := reopen(r.Job, r.o.Out, journal, true)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		defer e.Close()
+		if err := e.Undo(len(r.e.Steps())); err != nil { // to what the run began with, which may have been edited before
+			return err
+		}
+		return sameTensors(base, m.Source(), e.Changed())
+	}()
+	if err != nil {
+		return fmt.Errorf("--resume: the run was finished, and its output has been damaged since: %w (HINT: --overwrite makes it again)", err)
+	}
+	return nil
 }
 
 // replaceable lets an earlier output of the verb be replaced.
@@ -340,15 +371,19 @@ func (r *run) judge() (*edit.Judgement, error) { return r.e.Judge(r.Ctx, r.x, r.
 
 // save writes the checkpoint and its journal.
 func (r *run) save() error {
-	var journal bytes.Buffer
-	if err := r.e.WriteJournal(&journal, r.origin, r.name); err != nil {
-		return err
-	}
 	s, err := r.m.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite})
 	if err != nil {
 		return err
 	}
-	if err := s.AddFile(edit.JournalName, journal.Bytes()); err != nil {
+	var journal bytes.Buffer
+	files, err := s.Beside()
+	if err == nil {
+		err = r.e.WriteJournalOf(&journal, edit.Journal{Model: r.origin, Job: r.name, Files: files})
+	}
+	if err == nil {
+		err = s.AddFile(edit.JournalName, journal.Bytes())
+	}
+	if err != nil {
 		return errors.Join(err, s.Abort())
 	}
 	bar := r.Progress("saving", 1)

@@ -51,6 +51,15 @@ func reopen(j *shell.Job, dir string, journal *edit.Journal, strict bool) (*lm.M
 	return nil, nil, errors.Join(err, m.Close())
 }
 
+// intact refuses an edited checkpoint of which a file beside the weights is not what was written with them: the state before the edits would not be the
+// model's.
+func intact(dir string, journal *edit.Journal) error {
+	if err := lm.Intact(dir, journal.Files); err != nil {
+		return fmt.Errorf("%w (HINT: put back what the model that was edited has there)", err)
+	}
+	return nil
+}
+
 // Undo brings an edited checkpoint back to the state after its first steps.
 func Undo(j *shell.Job, dir string, to int) (any, error) {
 	journal, err := journalOf(dir)
@@ -59,6 +68,9 @@ func Undo(j *shell.Job, dir string, to int) (any, error) {
 	}
 	if to < 0 || to > len(journal.Steps) {
 		return nil, shell.Usagef("--to %d: %s has %d steps", to, edit.JournalName, len(journal.Steps))
+	}
+	if err := intact(dir, journal); err != nil {
+		return nil, err
 	}
 	m, e, err := reopen(j, dir, journal, false)
 	if err != nil {
@@ -77,7 +89,7 @@ func Undo(j *shell.Job, dir string, to int) (any, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	if err := e.WriteJournal(&text, journal.Model, ""); err != nil {
+	if err := e.WriteJournalOf(&text, edit.Journal{Model: journal.Model, Files: journal.Files}); err != nil {
 		return nil, err
 	}
 	if err := shell.WriteFile(filepath.Join(dir, edit.JournalName), text.Bytes()); err != nil {

@@ -29,6 +29,9 @@ func Verify(j *shell.Job, dir, base string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := intact(dir, journal); err != nil {
+		return nil, err
+	}
 	m, e, err := reopen(j, dir, journal, true)
 	if err != nil {
 		return nil, err

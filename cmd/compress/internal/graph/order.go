@@ -6,15 +6,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/planning"
 	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
@@ -139,7 +135,7 @@ func placed(n *strict.Node, dir string) *strict.Node {
 // rehearse has the verb's own command look at a job's command line, without doing the work.
 func (b *builder) rehearse(j *job) {
 	var said bytes.Buffer
-	args := j.arguments("DIR")
+	args := j.arguments(unmade)
 	a := shell.New(args, io.Discard, &said)
 	a.Rehearse()
 	root := b.verbs(a)
@@ -149,6 +145,7 @@ func (b *builder) rehearse(j *job) {
 		return
 	}
 	if err := a.Run(context.Background(), root); err == nil || errors.Is(err, fs.ErrNotExist) && j.waits() {
+		j.configure(c)
 		return
 	}
 	text := strings.TrimPrefix(strings.TrimSpace(said.String()), c.CommandPath()+": ")
@@ -212,47 +209,12 @@ func (b *builder) inspect(jobs []*job, dir string) error {
 		if err != nil {
 			return err
 		}
-		for _, text := range inputTexts(c, j) {
-			if _, err := os.Stat(text); err != nil && !strings.ContainsRune(text, folderMark) {
-				if i := strings.LastIndexByte(text, '='); i < 0 || missing(text[:i]) {
-					b.Add(j.Place, strict.ErrValue, "job %s: there is no %s", j.name, text)
-				}
-			}
-		}
+		b.present(c, j)
 		for _, text := range j.named {
 			b.direct(jobs, j, dir, text)
 		}
 	}
 	return shell.Usage(b.Err())
-}
-
-func missing(path string) bool {
-	_, err := os.Stat(path)
-	return err != nil
-}
-
-// inputTexts are values of a job that must be names of files or folders.
-func inputTexts(c *cobra.Command, j *job) (list []string) {
-	list = append(list, j.inputs...)
-	words := strings.Fields(j.verb)
-	if use := strings.Fields(c.Use); len(use) > 1 && isPathWord(use[1]) && words[0] != "bench" && j.verb != "eval tasks check" && j.verb != "eval tasks show" {
-		for _, a := range j.call[len(words):] {
-			if !strings.HasPrefix(a, "--") {
-				list = append(list, a)
-			}
-		}
-	}
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if _, several := f.Value.(pflag.SliceValue); !shell.IsInput(f) || several {
-			return
-		}
-		for _, a := range j.call {
-			if text, ok := strings.CutPrefix(a, "--"+f.Name+"="); ok && text != "-" {
-				list = append(list, text)
-			}
-		}
-	})
-	return list
 }
 
 // isPathWord tells a word of a usage line that stands for an argument.

@@ -35,7 +35,9 @@ type job struct {
 	folder bool         // the output is a folder
 	extra  []string     // further files that flags name, by their names in the folder
 	named  []string     // texts that may name inputs
-	needs  []*job       // in the order of the plan, each once
+	// configured are inputs that files of settings name, as the verb's own check has read them.
+	configured []string
+	needs      []*job // in the order of the plan, each once
 
 	resumes, replaces bool // the verb has --resume, --overwrite
 	flags             map[string]bool

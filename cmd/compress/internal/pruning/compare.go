@@ -105,7 +105,7 @@ func Compare(j *shell.Job, path string, o CompareOptions) (any, error) {
 	r := &contest.Report{
 		Command: contest.Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash, Source: c.windows.Source, SeqLen: c.windows.SeqLen,
 	}
-	if err := all.Run(r); err != nil {
+	if err := all.Run(j.Ctx, r); err != nil {
 		return nil, err
 	}
 	j.Table(r.Table())

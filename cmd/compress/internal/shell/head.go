@@ -73,6 +73,9 @@ func flagValues(c *cobra.Command) map[string]any {
 }
 
 func flagValue(f *pflag.Flag) any {
+	if own, ok := f.Value.(interface{ Reported() any }); ok {
+		return own.Reported()
+	}
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		return withoutSecrets(list.GetSlice())
 	}

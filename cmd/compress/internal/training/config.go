@@ -33,15 +33,39 @@ func Configure(path string, flags *pflag.FlagSet, keys []string) error {
 			faults = append(faults, shell.Usagef("%s: unknown key %v; known: %s", path, item.Key, strings.Join(keys, ", ")))
 			continue
 		}
-		value, err := scalar(item.Value)
-		if err == nil && !flags.Changed(key) {
-			err = flags.Set(key, value)
-		}
+		err := set(flags, key, item.Value)
 		if err != nil {
 			faults = append(faults, shell.Usagef("%s: %s: %w", path, key, err))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// set gives a flag a value of the file, unless the command line has given it one.
+func set(flags *pflag.FlagSet, key string, v any) error {
+	value, err := scalar(v)
+	if err != nil || flags.Changed(key) {
+		return err
+	}
+	items, several := v.([]any)
+	files, ok := flags.Lookup(key).Value.(*Files)
+	if !several || !ok {
+		return flags.Set(key, value)
+	}
+	if len(items) == 0 {
+		return errors.New("no value")
+	}
+	for _, item := range items { // whose names may hold commas
+		name, err := scalar(item)
+		if err == nil {
+			err = files.Append(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	flags.Lookup(key).Changed = true
+	return nil
 }
 
 // parse reads one mapping. The parser panics on some tags that do not fit; that is an error here.

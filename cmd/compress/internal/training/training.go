@@ -22,15 +22,16 @@ import (
 // Options are the flags of the verb.
 type Options struct {
 	lora.Options
-	Data, Out, Start, Held string // files and folders: to train on, to write, to start from, to evaluate on
-	SeqLen                 int
-	Kept                   string   // memory for activations: a size, none, or empty for half of what is free
-	Fast                   bool     // round activations to BF16 where weights are BF16
-	Bits                   int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
-	Template               string   // file with a chat template
-	RankPattern            []string // REGEX=RANK, in the order in which they are tried
-	AlphaPattern           []string
-	Overwrite              bool
+	Data             Files  // to train on, one after the other
+	Out, Start, Held string // files and folders: to write, to start from, to evaluate on
+	SeqLen           int
+	Kept             string   // memory for activations: a size, none, or empty for half of what is free
+	Fast             bool     // round activations to BF16 where weights are BF16
+	Bits             int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
+	Template         string   // file with a chat template
+	RankPattern      []string // REGEX=RANK, in the order in which they are tried
+	AlphaPattern     []string
+	Overwrite        bool
 }
 
 // Report is what the verb says.
@@ -38,18 +39,20 @@ type Report struct {
 	Out string `json:"out"`
 	*lora.Report
 	Records lora.DataCounts `json:"records"`
+	Sources []Source        `json:"sources,omitempty"` // where the data are those of several files
 }
 
 // run is one run of the verb.
 type run struct {
 	remark string // about the base of the adapter that the run starts with
 	*shell.Job
-	o     *Options
-	model *lm.Model
-	data  corpus.Windows
-	count lora.DataCounts
-	bar   *shell.Progress
-	done  *Report
+	o       *Options
+	model   *lm.Model
+	data    corpus.Windows
+	count   lora.DataCounts // of all files
+	sources []Source
+	bar     *shell.Progress
+	done    *Report
 }
 
 // Train trains an adapter, or with kind full the model, and writes it.
@@ -98,7 +101,7 @@ func kept(text string) (int64, error) {
 // check looks at the flags before any work.
 func (r *run) check(model string) error {
 	o := r.o
-	if o.Data == "" || o.Out == "" {
+	if len(o.Data) == 0 || o.Out == "" {
 		return errNeeds
 	}
 	if err := errors.Join(shell.ModelFolder(model), edited.Behind(model)); err != nil {
@@ -145,7 +148,7 @@ func (o *Options) settle() (err error) {
 
 // Check finds what is wrong with flags by themselves; what a file of settings says is not read.
 func Check(o Options, config string) error {
-	if (o.Data == "" || o.Out == "") && config == "" {
+	if (len(o.Data) == 0 || o.Out == "") && config == "" {
 		return errNeeds
 	}
 	if err := o.settle(); err != nil {
@@ -198,17 +201,17 @@ func (r *run) read() error {
 	if tok != nil {
 		t = tok
 	}
-	if r.data, r.count, err = lora.Read(r.Ctx, r.o.Data, r.model, t, o); err != nil {
-		return err
-	}
-	if strings.HasSuffix(r.o.Data, ".safetensors") {
-		batch, err := lora.StepBatch(r.o.Data)
+	var parts []Source
+	for _, path := range r.o.Data {
+		w, counts, err := lora.Read(r.Ctx, path, r.model, t, o)
 		if err != nil {
 			return err
 		}
-		if batch > 0 {
-			r.o.Batch, r.o.Ordered = batch, true
-		}
+		parts = append(parts, Source{w, counts})
+	}
+	r.join(parts)
+	if err := r.steps(); err != nil {
+		return err
 	}
 	if r.o.Held != "" {
 		w, _, err := lora.Read(r.Ctx, r.o.Held, r.model, t, o)
@@ -236,12 +239,12 @@ func (r *run) train() (any, error) {
 	if err != nil {
 		return nil, flags(err)
 	}
-	r.done = &Report{Out: r.o.Out, Report: a.Report(), Records: r.count}
+	r.done = &Report{Out: r.o.Out, Report: a.Report(), Records: r.count, Sources: r.sources}
 	if err := a.Save(r.o.Out, r.o.Overwrite || r.o.Resume); err != nil {
 		return nil, err
 	}
 	if n := r.done.DeadShards; n > 0 {
-		r.Note("%d shards of the pools are used by no block: they are stored, but never trained (--sampling balanced uses all)", n)
+		r.Note("shards of the pools that no block uses: %d; they are stored, but never trained (HINT: --sampling balanced uses all)", n)
 	}
 	if text := a.Unread(r.model.Config().Arch); text != "" {
 		r.Note("%s: compress reads the adapter as it is, and lora fold writes it into the weights", text)
@@ -270,7 +273,7 @@ func (r *run) tune() (any, error) {
 	if err != nil {
 		return nil, flags(err)
 	}
-	r.done = &Report{Out: r.o.Out, Report: report, Records: r.count}
+	r.done = &Report{Out: r.o.Out, Report: report, Records: r.count, Sources: r.sources}
 	s, err := r.model.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite || r.o.Resume})
 	if err != nil {
 		return nil, err
@@ -327,6 +330,9 @@ func (r *run) watch() {
 		}
 		if r.remark != "" {
 			r.Note("%s: %s", r.o.Start, r.remark)
+		}
+		if rank, all := o.AllPrivate(); all {
+			r.Note("--private: every rank is private to its block, so that nothing is shared: this is a LoRA of rank %d", rank)
 		}
 		if r.count.Empty > 0 {
 			r.Note("%d of %d records have an empty completion: they teach to stop at once", r.count.Empty, r.count.Records)

@@ -63,10 +63,21 @@ type preset struct {
 // Keep is how much memory a search may use so that blocks are not computed twice.
 func (h *HParams) Keep() int64 { return 1 << 30 }
 
+// A step of Adam moves every element by the learning rate, whatever the size of the matrix, so that the product of a wide one moves further. What small
+// models need destroys wide ones: ten CounterFact edits one by one in SmolLM2-135M (576 wide) leave 0.30 of the likeliest tokens and a drift of 4.69 nats
+// with 1e-3, and 0.60 and 0.73 with 2e-4, for 0.7 and 0.6 of the edits exact.
+const (
+	wide     = 512
+	wideRate = 2e-4
+)
+
 // DefaultsOf are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
 // width. For others they are derived from the number of blocks.
 func DefaultsOf(method string, c *lm.Config) (HParams, error) {
 	h := automatic(method, c.Layers)
+	if (method == "ft" || method == "ft-m") && c.Hidden >= wide {
+		h.LearningRate = wideRate
+	}
 	var list []preset
 	if err := yaml.UnmarshalWithOptions(published, &list, yaml.Strict()); err != nil {
 		return h, fmt.Errorf("hparams.yaml: %w", err)
