@@ -70,7 +70,7 @@ type Progress struct {
 	pool  *mpb.Progress
 	bar   *mpb.Bar
 	text  atomic.Pointer[string] // shown beside
-	all   atomic.Pointer[string] // the time of the whole job, as shown
+	times atomic.Pointer[string] // what is left, as a bar shows it
 }
 
 // Progress starts a display of total steps.
@@ -79,8 +79,8 @@ func (j *Job) Progress(name string, total int64) *Progress { return j.progress(n
 func (j *Job) progress(name string, total int64, bytes bool) *Progress {
 	now := time.Now()
 	p := &Progress{job: j, name: name, total: total, start: now, last: now, bytes: bytes, work: j.pace.begin(name)}
-	after := []decor.Decorator{decor.NewPercentage(" %d"), decor.AverageETA(decor.ET_STYLE_GO, decor.WC{W: 8})}
-	after = append(after, decor.Any(func(decor.Statistics) string { return text(&p.all) + p.said() }))
+	after := []decor.Decorator{decor.NewPercentage(" %d")}
+	after = append(after, decor.Any(func(decor.Statistics) string { return text(&p.times) + p.said() }))
 	if bytes {
 		after = append(after, decor.AverageSpeed(decor.SizeB1000(0), " % .1f"))
 	}
@@ -103,7 +103,8 @@ func (p *Progress) Set(done int64) {
 	now := time.Now()
 	if p.bar != nil {
 		p.bar.SetCurrent(p.done)
-		p.all.Store(p.inAll(now))
+		words := "  " + p.left(now) + p.inAll(now)
+		p.times.Store(&words)
 		return
 	}
 	if p.job.Quiet || now.Sub(p.last) < plainEvery {
@@ -114,7 +115,7 @@ func (p *Progress) Set(done int64) {
 	if p.bytes {
 		rate = ", " + Size(int64(float64(p.done-p.from)/now.Sub(p.start).Seconds())) + "/s"
 	}
-	fmt.Fprintf(p.job.app.stderr, "%s: %d %%%s, %s%s%s\n", p.name, 100*p.done/max(p.total, 1), rate, p.left(now), *p.inAll(now), p.said())
+	fmt.Fprintf(p.job.app.stderr, "%s: %d %%%s, %s%s%s\n", p.name, 100*p.done/max(p.total, 1), rate, p.left(now), p.inAll(now), p.said())
 }
 
 // left says how long the stage still takes: by its own pace, before it has one by that of the stages before it.
@@ -131,20 +132,18 @@ func (p *Progress) left(now time.Time) string {
 }
 
 // inAll says how long the job still takes, with the stages to come; nothing where there are none, or nothing is known.
-func (p *Progress) inAll(now time.Time) *string {
-	none := ""
+func (p *Progress) inAll(now time.Time) string {
 	spent, fresh := now.Sub(p.start), p.done-p.from
 	if fresh <= 0 || p.work == 0 {
-		return &none
+		return ""
 	}
 	done := p.work * float64(fresh) / float64(max(p.total, 1))
 	later, ok := p.job.pace.after(spent, done)
 	if !ok {
-		return &none
+		return ""
 	}
 	own := time.Duration(float64(spent) / float64(fresh) * float64(p.total-p.done))
-	words := fmt.Sprintf(", %v in all", (own + later).Round(time.Second))
-	return &words
+	return fmt.Sprintf(", %v in all", (own + later).Round(time.Second))
 }
 
 // Say shows a few words, such as a loss, beside the progress from the next update on.
