@@ -439,8 +439,8 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestEstimate: seconds are processor seconds on the processors that are free; a machine that others use is said to be busy.
-func TestEstimate(t *testing.T) {
+// TestEstimateOnBusyMachine: seconds are processor seconds on the processors that are free; a machine that others use is said to be busy.
+func TestEstimateOnBusyMachine(t *testing.T) {
 	e := &Estimate{Rate: 100, Measure: 8, Judge: 4, Total: 80, Edit: []float64{2}, Processors: 0.5, Threads: 4}
 	e.scale(true)
 	if e.Rate != 50 || e.Measure != 16 || e.Judge != 8 || e.Total != 160 || e.Edit[0] != 4 || e.CPU != 80 || !e.Busy() {
