@@ -383,6 +383,22 @@ func TestWidened(t *testing.T) {
 		}
 	}
 
+	// A journal that is damaged is not gone on from: the edits are made again, and the rows stay.
+	torn := t.TempDir()
+	study(t, m, plan(3), torn)
+	path := filepath.Join(torn, "sequences/model/ft/seed-0", keptJournal)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(path, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if again := study(t, m, plan(5), torn); again.Timings[0].Timings[0].Edits != 5 || len(again.Counts) != 2 {
+		t.Errorf("with a damaged journal: %+v", again.Timings[0])
+	}
+
 	a, b := files(t, want), files(t, dir)
 	for name := range a {
 		switch filepath.Base(name) {

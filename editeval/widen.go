@@ -2,11 +2,15 @@ package editeval
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
 // A sequence that is finished is gone on with when a plan has more counts: its rows stay, and its edits are read from a journal
@@ -55,14 +59,31 @@ func (q *sequence) widen(job string, before *Sequence) error {
 		applied := done.Edits - done.Edits%q.ed.Batch
 		err := os.Rename(filepath.Join(q.dir, keptJournal), q.journalPath(applied))
 		switch {
-		case err == nil:
+		case err == nil && q.readable(q.journalPath(applied)):
 			q.state.Applied, q.journal = applied, applied
 			q.state.Failed = slices.DeleteFunc(slices.Clone(done.Failed), func(i int) bool { return i >= applied })
+		case err == nil:
+			if err := os.Remove(q.journalPath(applied)); err != nil {
+				return err
+			}
 		case !errors.Is(err, fs.ErrNotExist):
 			return err
 		}
 	}
 	return q.save()
+}
+
+// readable tells whether a journal of edits is what was written, every line of which has a hash.
+func (q *sequence) readable(path string) bool {
+	f, err := regular.Open(path)
+	if err == nil {
+		_, err = edit.ReadJournal(f)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil && q.s.Note != nil {
+		q.s.Note(fmt.Sprintf("%s: %v: the edits are made again", path, err))
+	}
+	return err == nil
 }
 
 // keepCounts adds the counts that the folder has results of, if these are of the same edits and tasks: a plan that names others adds
