@@ -3,14 +3,21 @@ package editeval
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/cputime"
 )
 
-// Estimate is what a plan will take on a model, from a look at a few documents: good to a factor of about two.
+// Estimate is what a plan will take on a model, from a look at a few documents: good to a factor of about two. Seconds are those that
+// the work takes on the processors that were free while it looked; on a machine that others use too, they are derived from processor
+// time, which does not depend on how often the look was interrupted. A device away from the host is timed by the clock.
 type Estimate struct {
 	Model      string    `json:"model"`
+	Processors float64   `json:"processors"`              // that one sequence could have
+	Threads    int       `json:"threads"`                 // that it would use
+	CPU        float64   `json:"processor_seconds"`       // of everything
 	Rate       float64   `json:"tokens_per_second"`       // of forward passes
 	Statistics float64   `json:"statistics_seconds"`      // of the covariance of keys
 	Measure    float64   `json:"seconds_per_measurement"` // of all tasks
@@ -49,7 +56,11 @@ func (s *Study) Estimate(ctx context.Context, sub *Subject) (*Estimate, error) {
 	if r.Tasks, r.Documents, err = s.Tasks(); err != nil {
 		return nil, err
 	}
-	return r, s.total(sub, r)
+	if err := s.total(sub, r); err != nil {
+		return nil, err
+	}
+	r.scale(sub.Model.Device().Info().Host)
+	return r, nil
 }
 
 // Documents that an estimate looks at: tokens for the speed, edits that are judged, documents of each task.
@@ -65,11 +76,15 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 	for k < len(docs) && n < probeTokens {
 		n, k = n+len(docs[k]), k+1
 	}
-	start := time.Now()
-	if _, err := edit.Collect(ctx, sub.Model, docs[:k], []int{sub.Model.Blocks() - 1}, func(int, int) {}); err != nil {
+	c := &clock{host: sub.Model.Device().Info().Host}
+	took, err := c.time(func() error {
+		_, err := edit.Collect(ctx, sub.Model, docs[:k], []int{sub.Model.Blocks() - 1}, func(int, int) {})
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	r.Rate = float64(n) / time.Since(start).Seconds()
+	r.Rate = float64(n) / took
 	method := "ft"
 	hp, err := edit.Defaults(method, sub.Model.Config())
 	if err != nil {
@@ -81,11 +96,14 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 	}
 	defer e.Close()
 	few := s.Records[:min(probeEdits, len(s.Records))]
-	start = time.Now()
-	if _, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}, few); err != nil {
+	took, err = c.time(func() error {
+		_, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}, few)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	r.Judge = time.Since(start).Seconds() / float64(len(few))
+	r.Judge = took / float64(len(few))
 	for _, t := range s.tasks {
 		all, err := t.suite.Check(s.options(t.Task))
 		if err != nil {
@@ -96,14 +114,65 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 			documents += c.Documents
 		}
 		t.Limit = probeDocuments
-		start := time.Now()
-		if _, err := s.runTask(ctx, sub, t, filepath.Join(s.dir, StateFolder, "rehearsal", t.name)); err != nil {
+		took, err := c.time(func() error {
+			_, err := s.runTask(ctx, sub, t, filepath.Join(s.dir, StateFolder, "rehearsal", t.name))
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		r.Measure += time.Since(start).Seconds() * float64(documents) / float64(probeDocuments*len(all))
+		r.Measure += took * float64(documents) / float64(probeDocuments*len(all))
 	}
+
+	if r.Threads = sub.Model.Device().Info().Threads; r.Threads == 0 {
+		r.Threads = runtime.GOMAXPROCS(0)
+	}
+	r.Processors = c.all.Free(r.Threads)
 	return nil
 }
+
+// clock times pieces of work.
+type clock struct {
+	host bool
+	all  cputime.Span
+}
+
+// time runs a piece of work and returns the processor seconds that it took, or the seconds of a device away from the host.
+func (c *clock) time(work func() error) (float64, error) {
+	w := cputime.Start()
+	err := work()
+	took := w.Stop()
+	if c.all.Wall == 0 {
+		c.all = took
+	} else {
+		c.all = c.all.Add(took)
+	}
+
+	const least = time.Millisecond // the resolution of processor time on some systems is worse
+	if c.host && took.CPU >= least {
+		return took.CPU.Seconds(), err
+	}
+	return took.Wall.Seconds(), err
+}
+
+// scale turns processor seconds into seconds on the processors that are free.
+func (e *Estimate) scale(host bool) {
+	e.CPU = e.Total
+	if !host {
+		e.CPU = 0 // not known
+		return
+	}
+	e.Rate *= e.Processors
+	for _, v := range []*float64{&e.Statistics, &e.Measure, &e.Judge, &e.Total} {
+		*v /= e.Processors
+	}
+	for i := range e.Edit {
+		e.Edit[i] /= e.Processors
+	}
+}
+
+// Busy tells whether others use so much of the machine that the work will take longer than it could.
+func (e *Estimate) Busy() bool { return e.Processors < 0.7*float64(e.Threads) }
 
 // total adds everything up. A step of an optimisation is taken for three forward passes.
 func (s *Study) total(sub *Subject, r *Estimate) error {

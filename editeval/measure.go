@@ -39,7 +39,7 @@ func (q *sequence) measure(ctx context.Context, count int) (*Checkpoint, error) 
 func (q *sequence) fluency(ctx context.Context) (*float64, error) {
 	var sum float64
 	n := 0
-	for i := range min(q.s.Plan.Fluency, len(q.records)) {
+	for i := range min(q.s.Plan.Fluency, q.state.Probes) {
 		texts, err := q.e.Texts(ctx, q.x, &q.records[i], q.u.Seed)
 		if err != nil {
 			return nil, err
@@ -131,7 +131,8 @@ func (o *sampleFiles) end() error {
 // Base is what was measured on an unedited model.
 type Base struct {
 	Job     string                     `json:"job"`
-	Records map[int]map[string]float64 `json:"records"` // by record
+	Common  string                     `json:"tasks_job"` // the same without the records: what the tasks depend on
+	Records map[int]map[string]float64 `json:"records"`   // by record
 	Audits  map[string]*task.Audit     `json:"audits,omitempty"`
 	Signs   map[string][]string        `json:"signs,omitempty"`
 }
@@ -150,13 +151,17 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 		return err
 	}
 	var last Base
-	if s.finished(folder, editsFile, &last) && last.Job == job {
+	finished := s.finished(folder, editsFile, &last)
+	if finished && last.Job == job {
 		return nil
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return err
+	b := &Base{Job: job, Common: common, Records: map[int]map[string]float64{}}
+	if !finished || last.Common != common {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		last = Base{}
 	}
-	b := &Base{Job: job, Records: map[int]map[string]float64{}}
 	e, _, err := s.editing(sub, 0, 0)
 	if err != nil {
 		return err
@@ -173,8 +178,10 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 	for i, k := range used {
 		b.Records[k] = j.Records[i]
 	}
-	if b.Audits, b.Signs, err = s.evaluate(ctx, sub, dir); err != nil {
-		return err
+	if b.Audits, b.Signs = last.Audits, last.Signs; last.Common != common {
+		if b.Audits, b.Signs, err = s.evaluate(ctx, sub, dir); err != nil {
+			return err
+		}
 	}
 	return s.seal(folder, editsFile, b)
 }

@@ -224,7 +224,7 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 			out.First += held(m) / float64(min(firstEdits, c.Edits))
 		}
 		for name, st := range c.Metrics {
-			out.Metrics[name] = interval(name, st)
+			out.Metrics[name] = IntervalOf(name, st)
 		}
 		for _, n := range c.Norms {
 			out.Weights = max(out.Weights, n.Relative)
@@ -239,8 +239,9 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 	return r, nil
 }
 
-// interval of a metric: those with one prompt a record are shares of edits, others but the magnitudes are means of shares.
-func interval(name string, st edit.Stat) Interval {
+// IntervalOf is that of a metric of package edit, by its name: those with one prompt a record are shares of edits, others but the
+// magnitudes are means of shares.
+func IntervalOf(name string, st edit.Stat) Interval {
 	i := Interval{Stat: st}
 	switch {
 	case name == "efficacy_success" || name == "efficacy_exact":

@@ -36,6 +36,9 @@ func TestDamaged(t *testing.T) {
 	for _, stop := range []int{perCheckpoint + 1, 0} { // in the middle of the sequence, and at its end
 		run(stop)
 		for _, path := range results(t, dir) {
+			if filepath.Base(path) == keptJournal { // it is read where a plan has more counts, and has hashes of its own
+				continue
+			}
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)

@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/internal/seal"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/internal/regular"
 )
 
@@ -59,15 +59,17 @@ type Checkpoint struct {
 
 // Timing is the cost of the way from one count to the next.
 type Timing struct {
-	Edits    int      `json:"edits"`   // written on the way, those included that were written again after an interruption
-	Seconds  float64  `json:"seconds"` // of editing
-	CPU      *float64 `json:"cpu_seconds,omitempty"`
+	Edits    int      `json:"edits"`                 // written on the way, those included that were written again after an interruption
+	Seconds  float64  `json:"seconds"`               // of editing
+	CPU      *float64 `json:"cpu_seconds,omitempty"` // of the process, divided evenly among the sequences that were at work in it
 	Measured float64  `json:"measured_seconds"`
 }
 
 // Sequence is the result of a unit.
 type Sequence struct {
-	Job         string       `json:"job"` // hash of what it depends on
+	Job         string       `json:"job"`           // hash of what it depends on
+	Edits       string       `json:"edits_job"`     // the same without the counts: one with more counts goes on from it
+	Probes      int          `json:"probe_records"` // of the order, those whose prompts drift and fluency look at
 	Order       []int        `json:"order"`
 	HParams     edit.HParams `json:"hparams"`
 	Fluency     *float64     `json:"fluency_before,omitempty"`
@@ -84,6 +86,7 @@ type Sequence struct {
 type state struct {
 	Job         string            `json:"job"`
 	Applied     int               `json:"applied"` // edits in whole batches, whose journal is kept
+	Probes      int               `json:"probe_records"`
 	Failed      []int             `json:"failed"`
 	Fluency     *float64          `json:"fluency"`
 	Checkpoints []Checkpoint      `json:"checkpoints"`
@@ -101,6 +104,7 @@ type sequence struct {
 	ed      Editor
 	dir     string // of results
 	kept    string // of the state
+	edits   string // hash of what the edits depend on, which the counts are no part of
 	order   []int
 	records []edit.Record
 	encoded []edit.Encoded
@@ -152,6 +156,7 @@ func (s *Study) Sequence(ctx context.Context, sub *Subject, u Unit, step func(ed
 func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	q := &sequence{s: s, sub: sub, u: u, ed: s.Plan.Editors[u.Editor], dir: filepath.Join(s.dir, s.folder(u))}
 	q.kept = filepath.Join(s.dir, StateFolder, s.folder(u))
+	last := s.Counts[len(s.Counts)-1]
 	common, err := s.common(sub)
 	if err != nil {
 		return nil, false, err
@@ -161,23 +166,32 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	if edit.NeedsStatistics(q.ed.Method, hp) {
 		statistics = sub.stats.Data
 	}
-	job, err := fingerprint(common, q.ed.Method, q.ed.Batch, u.Seed, hp, statistics, s.Counts)
+	if q.edits, err = fingerprint(common, q.ed.Method, q.ed.Batch, u.Seed, hp, statistics); err != nil {
+		return nil, false, err
+	}
+	job, err := fingerprint(q.edits, s.Counts)
 	if err != nil {
 		return nil, false, err
 	}
-	var last Sequence
-	if s.finished(s.folder(u), sequenceFile, &last) && last.Job == job {
+	var before Sequence
+	finished := s.finished(s.folder(u), sequenceFile, &before)
+	if finished && before.Job == job {
 		return nil, true, nil
 	}
-	if !q.unfinished(job) {
-		q.state = state{Job: job}
+	switch {
+	case q.unfinished(job):
+		q.state.Restarts++
+	case finished && q.widens(&before):
+		if err := q.widen(job, &before); err != nil {
+			return nil, false, err
+		}
+	default:
+		q.state = state{Job: job, Probes: last}
 		if err := errors.Join(os.RemoveAll(q.dir), os.RemoveAll(q.kept)); err != nil {
 			return nil, false, err
 		}
-	} else {
-		q.state.Restarts++
 	}
-	q.order = order(len(s.Records), u.Seed)[:s.Counts[len(s.Counts)-1]]
+	q.order = order(len(s.Records), u.Seed)[:last]
 	q.x = &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}
 	for _, i := range q.order {
 		enc, err := q.x.Record(&s.Records[i])
@@ -225,7 +239,7 @@ func (q *sequence) open(ctx context.Context) (err error) {
 			err = errors.Join(err, q.restore())
 		}
 	}()
-	prompts, err := q.x.Prompts(q.records, q.s.Plan.Drift)
+	prompts, err := q.x.Prompts(q.records[:q.state.Probes], q.s.Plan.Drift)
 	if err != nil {
 		return err
 	}
@@ -356,19 +370,10 @@ func (q *sequence) apply(ctx context.Context, lo, hi int) ([]int, error) {
 		r := &q.records[i]
 		names = append(names, r.ID+": "+r.Full()+" "+strings.TrimSpace(r.New))
 	}
-	alone, start, cpu := q.s.active.Load() == 1, time.Now(), processTime()
+	active, watch := q.s.active.Load(), cputime.Start()
 	step, err := q.e.Apply(ctx, q.encoded[lo:hi], names)
-	t := &q.state.Open
-	t.Edits, t.Seconds = t.Edits+hi-lo, t.Seconds+time.Since(start).Seconds()
-	if alone && q.s.active.Load() == 1 && (t.CPU != nil || t.Edits == hi-lo) {
-		spent := processTime() - cpu
-		if t.CPU != nil {
-			spent += *t.CPU
-		}
-		t.CPU = &spent
-	} else {
-		t.CPU = nil // what others spent cannot be told apart
-	}
+	active = max(1, (active+q.s.active.Load())/2)
+	q.state.Open.add(hi-lo, watch.Stop(), int(active))
 	q.step(hi-lo, 0)
 	var failed []int
 	switch {
@@ -386,19 +391,27 @@ func (q *sequence) apply(ctx context.Context, lo, hi int) ([]int, error) {
 	return failed, nil
 }
 
-// processTime is the processor time of this process, in seconds.
-func processTime() float64 {
-	var r syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
-		return 0
+// add counts edits that took so long. Sequences that are at work at once in this process have devices of the same size: what the
+// process spent meanwhile is divided evenly among them.
+func (t *Timing) add(edits int, took cputime.Span, sequences int) {
+	first := t.Edits == 0
+	t.Edits += edits
+	t.Seconds += took.Wall.Seconds()
+
+	spent := took.CPU.Seconds() / float64(sequences)
+	switch {
+	case first:
+		t.CPU = &spent
+	case t.CPU != nil: // an earlier version of the program has left it out
+		sum := *t.CPU + spent
+		t.CPU = &sum
 	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
 }
 
 // finish takes everything out, checks that, and writes the result.
 func (q *sequence) finish(ctx context.Context) error {
 	r := &Sequence{
-		Job: q.state.Job, Order: q.order, HParams: q.sub.hp[q.u.Editor], Fluency: q.state.Fluency, Checkpoints: q.state.Checkpoints,
+		Job: q.state.Job, Edits: q.edits, Probes: q.state.Probes, Order: q.order, HParams: q.sub.hp[q.u.Editor], Fluency: q.state.Fluency, Checkpoints: q.state.Checkpoints,
 		Damped: len(q.e.Damped()), TasksAs: "the edited model",
 	}
 	if q.ed.Method == "ike" {
@@ -426,7 +439,7 @@ func (q *sequence) finish(ctx context.Context) error {
 	if err := q.s.seal(q.s.folder(q.u), sequenceFile, r); err != nil {
 		return err
 	}
-	return os.RemoveAll(q.kept)
+	return errors.Join(q.keepJournal(), os.RemoveAll(q.kept))
 }
 
 // sameKL is what rounding the remembered likelihoods to F32 leaves of a divergence.

@@ -112,6 +112,7 @@ func (p *Plan) Missing(key, path string, err error) error {
 // records reads the files of edits.
 func (s *Study) records() error {
 	h := sha256.New()
+	var doubts []doubt
 	for _, path := range s.Plan.Edits {
 		set, err := edit.ReadSome(s.Plan.find(path), edit.ReadOptions{Skip: s.Plan.Skip})
 		if err != nil {
@@ -121,7 +122,7 @@ func (s *Study) records() error {
 			s.remark("%s: %s skipped, the first: %s", path, label(n, "faulty record"), set.Skipped[0].What)
 		}
 		for _, m := range set.Remarks {
-			s.remark("%s: record %d: %s", path, m.Index, m.What)
+			doubts = append(doubts, doubt{m, path, len(s.Records)})
 		}
 		s.Records = append(s.Records, set.Records...)
 	}
@@ -151,7 +152,36 @@ func (s *Study) records() error {
 	if len(s.Counts) == 0 {
 		return fmt.Errorf("%w: counts: the smallest is %d, there are %d edits", ErrPlan, s.Plan.Counts[0], len(s.Records))
 	}
+	if err := s.keepCounts(); err != nil {
+		return err
+	}
+	s.doubt(doubts)
 	return nil
+}
+
+// doubt is a remark on a record.
+type doubt struct {
+	edit.Remark
+	path  string
+	first int // of the file's records, among all
+}
+
+// maxDoubts is how many remarks on records are made one by one.
+const maxDoubts = 5
+
+// doubt remarks on records that are edited. What is wrong with others, or with a pair of which one is not edited, concerns nobody.
+func (s *Study) doubt(list []doubt) {
+	used := s.used()
+	list = slices.DeleteFunc(list, func(d doubt) bool {
+		return !slices.Contains(used, d.first+d.Index) || !slices.Contains(used, d.first+d.Other)
+	})
+	for i, d := range list {
+		if i == maxDoubts {
+			s.remark("%s more that are edited repeat or contradict others, or change nothing", label(len(list)-i, "record"))
+			return
+		}
+		s.remark("%s: record %d: %s", d.path, d.Index, d.What)
+	}
 }
 
 func (s *Study) remark(format string, a ...any) {

@@ -347,3 +347,141 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestWidened: a finished study is gone on with by a plan with more counts. Its rows stay, what it has edited is not edited again, and
+// the rows that are added are those of a study that had all counts from the beginning.
+func TestWidened(t *testing.T) {
+	m := nanoModel(t)
+	editors := []Editor{
+		{Method: "ft", HParams: quick},
+		{Name: "b2", Method: "memit", Batch: 2, HParams: quick}, // 3 edits are a whole batch and a half
+		{Name: "all", Method: "memit", Batch: whole, HParams: quick},
+		{Method: "grace", HParams: quick},
+	}
+	plan := func(counts ...int) Plan {
+		p := small(counts, editors...)
+		p.Drift = 3 // no more than the first study has records for
+		return p
+	}
+	want, dir := t.TempDir(), t.TempDir()
+	study(t, m, plan(3, 5), want)
+	study(t, m, plan(3), dir)
+	r := study(t, m, plan(5), dir)
+	if len(r.Counts) != 2 || len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0], "3 edits, which stay") {
+		t.Errorf("counts %v, remarks %q", r.Counts, r.Remarks)
+	}
+	for _, u := range r.Timings {
+		edits := 0
+		for _, c := range u.Timings {
+			edits += c.Edits
+			if c.CPU == nil {
+				t.Errorf("%s: no processor time", u.EditorName)
+			}
+		}
+		if again := map[string]int{"ft": 2, "b2": 3, "all": 5, "grace": 2}[u.EditorName]; edits != again {
+			t.Errorf("%s: %d edits were made, want %d", u.EditorName, edits, again)
+		}
+	}
+
+	// A journal that is damaged is not gone on from: the edits are made again, and the rows stay.
+	torn := t.TempDir()
+	study(t, m, plan(3), torn)
+	path := filepath.Join(torn, "sequences/model/ft/seed-0", keptJournal)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(path, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if again := study(t, m, plan(5), torn); again.Timings[0].Timings[0].Edits != 5 || len(again.Counts) != 2 {
+		t.Errorf("with a damaged journal: %+v", again.Timings[0])
+	}
+
+	a, b := files(t, want), files(t, dir)
+	for name := range a {
+		switch filepath.Base(name) {
+		case sequenceFile, ResultsFile, keptJournal, editsFile: // they name the records that drift looks at, and remarks
+		default:
+			if a[name] != b[name] {
+				t.Errorf("%s differs", name)
+			}
+		}
+	}
+	var one, two Report
+	if err := errors.Join(readJSON(filepath.Join(want, ResultsFile), &one), readJSON(filepath.Join(dir, ResultsFile), &two)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range one.Models[0].Sequences {
+		x, y := one.Models[0].Sequences[i], two.Models[0].Sequences[i]
+		for k := range x.Checkpoints {
+			p, q := x.Checkpoints[k], y.Checkpoints[k]
+			if p.Edits != q.Edits || p.Score != q.Score || *p.Drift != *q.Drift || p.Weights != q.Weights || p.First != q.First {
+				t.Errorf("%s after %d: %+v, widened %+v", x.Editor, p.Edits, p, q)
+			}
+		}
+		if x.SumError != y.SumError || !y.Restored {
+			t.Errorf("%s: %g, restored %t; want %g", x.Editor, y.SumError, y.Restored, x.SumError)
+		}
+	}
+}
+
+// TestDoubts: what is wrong with records that are not edited concerns nobody, and what is wrong with many is counted.
+func TestDoubts(t *testing.T) {
+	record := func(subject, answer string) string {
+		return `{"prompt": "` + subject + ` is", "subject": "` + subject + `", "target_new": "` + answer + `", "ground_truth": "x", "rephrase_prompt": "The ` + subject + ` is"}`
+	}
+	list := []string{record("A", "one"), record("B", "two"), record("A", "three")}
+	for range 8 {
+		list = append(list, record("B", "four"))
+	}
+	file := filepath.Join(t.TempDir(), "edits.json")
+	if err := os.WriteFile(file, []byte("["+strings.Join(list, ",")+"]"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for count, want := range map[int]int{2: 0, 3: 1, 7: 5, 11: 6} {
+		p := Plan{Editors: []Editor{{Method: "ft"}}, Edits: []string{file}, Counts: []int{count}}
+		s, err := Open(p, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Remarks) != want {
+			t.Errorf("%d edits: %q; want %d remarks", count, s.Remarks, want)
+		}
+		if count == 11 && !strings.HasPrefix(s.Remarks[5], "4 records more") {
+			t.Errorf("%q", s.Remarks[5])
+		}
+	}
+}
+
+// TestEstimateOnBusyMachine: seconds are processor seconds on the processors that are free; a machine that others use is said to be busy.
+func TestEstimateOnBusyMachine(t *testing.T) {
+	e := &Estimate{Rate: 100, Measure: 8, Judge: 4, Total: 80, Edit: []float64{2}, Processors: 0.5, Threads: 4}
+	e.scale(true)
+	if e.Rate != 50 || e.Measure != 16 || e.Judge != 8 || e.Total != 160 || e.Edit[0] != 4 || e.CPU != 80 || !e.Busy() {
+		t.Errorf("%+v", e)
+	}
+	e = &Estimate{Total: 80, Processors: 4, Threads: 4}
+	e.scale(false)
+	if e.Total != 80 || e.CPU != 0 || e.Busy() {
+		t.Errorf("a device away from the host: %+v", e)
+	}
+
+	m := nanoModel(t)
+	s, err := Open(small([]int{2}, Editor{Method: "ft", HParams: quick}), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(m.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Estimate(t.Context(), &Subject{Name: "base", Model: m, Tokenizer: tok})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Processors <= 0 || got.Processors > float64(got.Threads) || math.Abs(got.Total*got.Processors-got.CPU) > 1e-9*got.CPU {
+		t.Errorf("%+v", got)
+	}
+}

@@ -21,6 +21,8 @@ type GradientOptions struct {
 	// Keep is a .safetensors file that computed gradients are written to, instead of memory: 4 bytes a weight, F32. A file
 	// that is there is used if it was made from the same model and calibration data, and refused otherwise.
 	Keep string `json:"-"`
+	// Half has Keep take 2 bytes a weight, F16, which is what metrics get unless Exact is set. It does not go with Exact.
+	Half bool `json:"-"`
 	// Memory is about how many bytes the inputs of all blocks may take while gradients are computed, for as many sequences at a
 	// time as fit, but at least one; 0 means 1 GiB.
 	Memory int64 `json:"-"`
@@ -34,6 +36,8 @@ func (g GradientOptions) validate(m Metric) error {
 		return fmt.Errorf("%w: metric %s does not use gradients", ErrOptions, m.Name)
 	case g.File != "" && g.Keep != "":
 		return fmt.Errorf("%w: gradients are read from %s; there are none to keep", ErrOptions, g.File)
+	case g.Half && g.Exact:
+		return fmt.Errorf("%w: gradients that are kept in F16 are not exact", ErrOptions)
 	case g.Memory < 0:
 		return fmt.Errorf("%w: %d bytes for the inputs of blocks", ErrOptions, g.Memory)
 	}
@@ -52,7 +56,7 @@ func (w *walk) collectGradients(ctx context.Context) (err error) {
 	case o.File != "":
 		w.gradients.File, err = safetensors.OpenDir(o.File)
 	case o.Keep != "":
-		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep, w.report.Model.Fingerprint, w.calib.Hash)
+		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep, grads.Origin{Model: w.report.Model.Fingerprint, Data: w.calib.Hash}, o.Half)
 	default:
 		w.gradients.Memory, err = w.computedGradients(ctx)
 	}
@@ -69,7 +73,7 @@ func (w *walk) checkGradients(ctx context.Context) error {
 		return nil
 	}
 	if o.Keep != "" {
-		return w.gradientJob().CheckKept(o.Keep, w.report.Model.Fingerprint, w.calib.Hash)
+		return w.gradientJob().CheckKept(o.Keep, grads.Origin{Model: w.report.Model.Fingerprint, Data: w.calib.Hash})
 	}
 	if o.File == "" {
 		return nil
@@ -78,8 +82,8 @@ func (w *walk) checkGradients(ctx context.Context) error {
 }
 
 func (w *walk) gradientJob() grads.Job {
-	return grads.Job{Model: w.m, IDs: w.calib.IDs, Memory: w.o.Gradients.Memory, Step: func(block, done int) {
-		w.step(Step{Stage: Gradient, Block: block, Done: done, Of: len(w.calib.IDs)})
+	return grads.Job{Model: w.m, IDs: w.calib.IDs, Memory: w.o.Gradients.Memory, Step: func(block, done, of int) {
+		w.step(Step{Stage: Gradient, Block: block, Done: done, Of: of})
 	}}
 }
 

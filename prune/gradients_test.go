@@ -113,3 +113,71 @@ func TestNoGradientsAtAll(t *testing.T) {
 		}
 	}
 }
+
+// TestHalfGradients: gradients kept in F16 choose the same weights as those kept in F32, in half of the space, whether the sequences
+// go backward together or one by one; what lies beside the file meanwhile is gone, and steps count up to the number announced.
+func TestHalfGradients(t *testing.T) {
+	tmp := t.TempDir()
+	dir := llama(2).write(t, filepath.Join(tmp, "m"), nil)
+	run := func(g GradientOptions) string {
+		t.Helper()
+		m, last, of := load(t, dir, 2, lm.Options{}), -1, 0
+		o := Options{Metric: PrunerZero(), Sparsity: .5, Gradients: g}
+		o.Events.Step = func(s Step) {
+			if s.Stage != Gradient {
+				return
+			}
+			if s.Done <= last || s.Done >= s.Of {
+				t.Errorf("step %d after %d of %d", s.Done, last, s.Of)
+			}
+			last, of = s.Done, s.Of
+		}
+		if _, err := Model(ctx, m, windows(3, 9, 61), o); err != nil {
+			t.Fatal(err)
+		}
+		if of != 3*2*5 { // sequences, blocks, a pass forward and one back
+			t.Errorf("%d steps", of)
+		}
+
+		text := ""
+		for l := range m.Blocks() {
+			for _, lin := range m.Linears(l) {
+				w, err := m.Param(lin.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text += string(w.Buf.Bytes())
+			}
+		}
+		return text
+	}
+	size := func(path string) int64 {
+		t.Helper()
+		f, err := safetensors.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		sum := int64(0)
+		for _, name := range f.Names() {
+			info, _ := f.Info(name)
+			sum += info.Size
+		}
+		return sum
+	}
+
+	full, half, parts := filepath.Join(tmp, "full"), filepath.Join(tmp, "half"), filepath.Join(tmp, "parts")
+	want := run(GradientOptions{Keep: full})
+	if run(GradientOptions{Keep: half, Half: true}) != want || run(GradientOptions{Keep: parts, Half: true, Memory: 1}) != want {
+		t.Error("other weights go")
+	}
+	if size(half)*2 != size(full) || size(parts) != size(half) {
+		t.Errorf("%d and %d bytes, in F32 %d", size(half), size(parts), size(full))
+	}
+	if left, err := filepath.Glob(filepath.Join(tmp, "*.squares")); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+	if err := (Options{Metric: PrunerZero(), Gradients: GradientOptions{Half: true, Exact: true}}).Validate(); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+}

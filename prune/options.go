@@ -70,8 +70,10 @@ type Events struct {
 type Step struct {
 	Stage Stage `json:"stage"`
 	Block int   `json:"block"`
-	Done  int   `json:"done"` // sequences or matrices of this stage and block
-	Of    int   `json:"of"`
+	// Done of Of are sequences or matrices of this stage and block. For Gradient they are passes of a sequence through a block, of all
+	// blocks, a pass back counting as four.
+	Done int `json:"done"`
+	Of   int `json:"of"`
 }
 
 // Stage is a kind of work.

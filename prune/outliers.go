@@ -55,7 +55,8 @@ func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears
 
 func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *inflow.Stats) error) error {
 	linears := w.m.Linears(l)
-	w.step(Step{Stage: Allocate, Block: l, Of: len(linears)})
+	step := func(done, of int) { w.step(Step{Stage: Allocate, Block: l, Done: done, Of: of}) }
+	step(0, len(linears))
 	defer w.m.ReleaseBlock(l, false)
 	if needs&inflow.OfInputs == 0 {
 		return visit(l, linears, nil)
@@ -66,7 +67,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l 
 			return err
 		}
 		defer stats.Free()
-		if err := run(ctx, l, stats.Hooks(), func(int, int) {}); err != nil {
+		if err := run(ctx, l, stats.Hooks(), step); err != nil {
 			return err
 		}
 		if stats.Err() != nil {
@@ -194,10 +195,12 @@ func (w *walk) allocateSpectra(ctx context.Context) error {
 func (w *walk) exponents(ctx context.Context) ([]float64, error) {
 	exponents := make([]float64, w.m.Blocks())
 	return exponents, w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inflow.Stats) error {
-		for _, lin := range linears {
+		for i, lin := range linears {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+			w.step(Step{Stage: Allocate, Block: l, Done: i, Of: len(linears)})
+
 			stored, err := w.m.Param(lin.Name)
 			if err != nil {
 				return err

@@ -83,7 +83,7 @@ func words(line string) []string {
 	return out
 }
 
-var duration = regexp.MustCompile(`in [0-9.]+ s`)
+var duration = regexp.MustCompile(`in [0-9.]+ s(, [0-9.]+ of them pruning)?`)
 
 func compareWords(t *testing.T, line, got, want string) {
 	t.Helper()

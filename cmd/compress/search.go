@@ -22,7 +22,8 @@ func searchCmd(a *shell.App) *cobra.Command {
 			"sparsity and pattern counts alike, relative to Wanda's metric. The best are compared on selection data, and the front of those once on " +
 			"test data with Wanda, RIA, Pruner-Zero's published tree and magnitude. --heldout is divided into the three sets unless --select and --test name files. " +
 			"Writes best.json (for prune --method tree:), journal.jsonl, report.json and report.html. Measurements go through a queue: workers of other " +
-			"machines join with compress worker at --listen or at a NATS --cluster, and change nothing of the result. An interrupted search is continued with --resume, to the same bytes.",
+			"machines join with compress worker at --listen or at a NATS --cluster, and change nothing of the result. An interrupted search is continued with --resume, to the same bytes. Gradients " +
+			"take 2 bytes a weight in DIR until the search ends.",
 		Example: searchExample,
 		Args:    cobra.MinimumNArgs(1),
 		Resumes: true,

@@ -9,7 +9,6 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/internal/fused"
 	"github.com/modelcompress/compress/prune/internal/host"
@@ -309,18 +308,24 @@ func losses(ctx context.Context, m *lm.Model, ids [][]int32) ([]float64, error) 
 	return out, nil
 }
 
-// pruned makes the model that prune.Model makes of the dense one.
-func (b *bench) pruned(ctx context.Context, s *subject, at int, calib corpus.Windows, metric prune.Metric, t Setting) (m *lm.Model, near int64, err error) {
+// pruned makes the model that prune.Model makes of the dense one with the calibration data of a rung.
+func (b *bench) pruned(ctx context.Context, s *subject, at int, rung Rung, metric prune.Metric, t Setting) (m *lm.Model, near int64, err error) {
 	if m, err = b.model(ctx, s, at); err != nil {
 		return nil, 0, err
 	}
 	o := prune.Options{Metric: metric, Sparsity: t.Sparsity, Pattern: t.Pattern, Memo: &b.memo}
-	if metric.Needs&prune.Gradients != 0 {
-		o.Gradients.File = s.gradients[calib.Hash]
+	run := func(gradients string) error {
+		o.Gradients.File = gradients
+		r, err := prune.Model(ctx, m, s.set(rung).calib, o)
+		if err == nil {
+			near = r.Total.NearTies
+		}
+		return err
 	}
-	r, err := prune.Model(ctx, m, calib, o)
-	if err == nil {
-		near = r.Total.NearTies
+	if metric.Needs&prune.Gradients != 0 {
+		err = s.withGradients(ctx, rung, silent, run)
+	} else {
+		err = run("")
 	}
 	return m, near, err
 }

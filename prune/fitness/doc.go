@@ -34,6 +34,10 @@
 //
 // # Data
 //
+// The rungs select and test prune with calibration data of their own, and so with gradients of their own: with those of the search, a
+// metric that suits one sample of calibration data would look better than it is. One set of gradients lies on the disk at a time, F16,
+// which is what metrics get of gradients wherever they come from; see [Options].Dir.
+//
 // [Divide] deals the windows of one text out to search, selection and test; [Overlap] measures how much of one set of windows
 // another one contains.
 package fitness

@@ -67,8 +67,13 @@ type Options struct {
 	Windows  int         `json:"few_windows"` // of the search data for the rung few; default 8
 	Benches  int         `json:"-"`           // measurements at the same time, each with weights of its own; default 1
 	Dir      string      `json:"-"`           // folder for files of gradients, kept; default: a temporary one
-	// Note is told of files of gradients that were damaged since they were written, and are made anew; nil: nobody.
+	// Note is told of files of gradients that were damaged since they were written, and are made anew, and of those that are made while
+	// measurements go on; from any goroutine. nil: nobody.
 	Note func(text string) `json:"-"`
+	// Plan is told what getting a model ready will take, before that begins; nil: nobody, and no time is spent on it.
+	Plan func(p Setup) `json:"-"`
+	// Progress is told how far a stage of getting a model ready is; nil: nobody.
+	Progress func(model, stage string, done, of int64) `json:"-"`
 }
 
 func (o *Options) setDefaults() error {
@@ -128,6 +133,7 @@ func NewJudge(ctx context.Context, subjects []Subject, o Options) (_ *Judge, err
 			return nil, err
 		}
 	}
+	j.o.Dir = o.Dir
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("%w: no model", ErrOptions)
 	}
@@ -135,9 +141,9 @@ func NewJudge(ctx context.Context, subjects []Subject, o Options) (_ *Judge, err
 		if err := s.check(o); err != nil {
 			return nil, err
 		}
-		own := &subject{Subject: s}
+		own := &subject{Subject: s, o: &j.o}
 		j.subjects = append(j.subjects, own)
-		if err := own.prepare(ctx, &o); err != nil {
+		if err := own.prepare(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
@@ -338,7 +344,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 			if t.Metric == Dense {
 				m, err = b.model(ctx, s, at)
 			} else {
-				m, near, err = b.pruned(ctx, s, at, set.calib, metric, setting)
+				m, near, err = b.pruned(ctx, s, at, t.Rung, metric, setting)
 			}
 			var v []float64
 			if err == nil {

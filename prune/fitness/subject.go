@@ -2,17 +2,10 @@ package fitness
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/gp"
-	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -63,11 +56,13 @@ func (s *Subject) set(r Rung) set {
 // subject is a subject with what is measured once.
 type subject struct {
 	Subject
-	id        string
-	dense     *lm.Model
-	gradients map[string]string // files, by the hash of the calibration data
-	matrices  []matrix
-	samples   []sample
+	o        *Options
+	id       string
+	model    string // fingerprint
+	dense    *lm.Model
+	files    gradientFiles
+	matrices []matrix
+	samples  []sample
 }
 
 // matrix is a linear layer with what a metric looks at.
@@ -93,7 +88,8 @@ type sample struct {
 const sampleTokens = 1024
 
 // prepare opens a subject's model and measures it.
-func (s *subject) prepare(ctx context.Context, o *Options) (err error) {
+func (s *subject) prepare(ctx context.Context) (err error) {
+	o := s.o
 	if s.dense, err = s.Open(ctx); err != nil {
 		return err
 	}
@@ -104,8 +100,8 @@ func (s *subject) prepare(ctx context.Context, o *Options) (err error) {
 	if err != nil {
 		return err
 	}
+	s.model = model
 	parts := []string{model}
-	s.gradients = map[string]string{}
 	for _, r := range []Rung{Full, Select, Test} {
 		set := s.set(r)
 		for _, w := range []corpus.Windows{set.calib, set.data} {
@@ -114,27 +110,20 @@ func (s *subject) prepare(ctx context.Context, o *Options) (err error) {
 			}
 			parts = append(parts, w.Hash)
 		}
-		path := filepath.Join(o.Dir, "gradients-"+digest(model, set.calib.Hash)[:16]+".safetensors")
-		if s.gradients[set.calib.Hash] == "" {
-			if err := s.collectGradients(ctx, set.calib, path, o.Note); err != nil {
-				return fmt.Errorf("gradients: %w", err)
-			}
-		}
-		s.gradients[set.calib.Hash] = path
 	}
 	s.id = digest(parts...)
-	uses := func(t gp.Symbol) bool {
-		for _, s := range o.Symbols {
-			if s == t {
-				return true
-			}
-		}
-		return t == gp.X || t == gp.G // the references use them
+	if err := s.plan(ctx); err != nil {
+		return err
 	}
-	if err := s.gather(ctx, uses); err != nil {
+	if err := s.gather(ctx, s.uses); err != nil {
 		return err
 	}
 	return s.sample(ctx, sampled(s.dense.Blocks(), o.Blocks))
+}
+
+// uses tells whether expressions may look at a terminal.
+func (s *subject) uses(t gp.Symbol) bool {
+	return t == gp.X || t == gp.G || slices.Contains(s.o.Symbols, t) // the references use them
 }
 
 // sampled spreads n of so many blocks evenly, from the first one on. The last one is left out if that is possible: errors of what
@@ -154,66 +143,6 @@ func sampled(blocks, n int) []int {
 	return at
 }
 
-// sumSuffix ends the name of the file that has the hash of a file of gradients.
-const sumSuffix = ".sha256"
-
-// collectGradients makes the file of gradients, unless an earlier run made it and it is what it was then.
-func (s *subject) collectGradients(ctx context.Context, calib corpus.Windows, path string, note func(text string)) error {
-	have, err := fileHash(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.newGradients(ctx, calib, path)
-	}
-	if err != nil {
-		return err
-	}
-	want, err := regular.ReadFile(path+sumSuffix, 1<<10)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if string(want) == have {
-		return nil
-	}
-	if err == nil && note != nil {
-		note(path + ": damaged since it was written; the gradients are made anew")
-	}
-	if err := os.Remove(path); err != nil { // of a run that was killed before it had noted the hash, too
-		return err
-	}
-	return s.newGradients(ctx, calib, path)
-}
-
-// fileHash is the SHA-256 of a file.
-func fileHash(path string) (string, error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return hex.EncodeToString(h.Sum(nil)), err
-}
-
-// newGradients makes the file of gradients, and notes its hash.
-func (s *subject) newGradients(ctx context.Context, calib corpus.Windows, path string) error {
-	m, err := s.Open(ctx)
-	if err != nil {
-		return err
-	}
-	metric := prune.Metric{Name: "gradients", Needs: prune.Gradients, Group: prune.Row, Score: func(in prune.Inputs) (kernels.Score, error) {
-		return kernels.Score{X: in.W}, nil
-	}}
-	_, err = prune.Model(ctx, m, calib, prune.Options{Metric: metric, Gradients: prune.GradientOptions{Keep: path}})
-	if err = errors.Join(err, m.Close()); err != nil {
-		return err
-	}
-	sum, err := fileHash(path)
-	if err != nil {
-		return err
-	}
-	return regular.WriteFile(path+sumSuffix, []byte(sum), 0o666)
-}
-
 // gather runs the dense model over the calibration windows.
 func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	needs := inflow.SumSquares
@@ -223,11 +152,14 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	if uses(gp.Hi) {
 		needs |= inflow.Hessian
 	}
-	file, err := safetensors.OpenDir(s.gradients[s.Calib.Hash])
+	g := &grads.Set{}
+	err := s.withGradients(ctx, Full, s.show(StageGradients), func(path string) (err error) {
+		g.File, err = safetensors.OpenDir(path)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	g := &grads.Set{File: file}
 	defer g.Close()
 	const batch = 8192 // tokens at a time
 	states, err := inflow.NewStates(ctx, s.dense, s.Calib.IDs, batch)
@@ -235,7 +167,9 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 		return err
 	}
 	defer states.Free()
+	show := s.show(StageStatistics)
 	for l := range s.dense.Blocks() {
+		show(int64(l), int64(s.dense.Blocks()))
 		if err := s.block(ctx, l, needs, states, func(m *matrix, in inflow.Inputs) (err error) {
 			if m.in, err = in.Terminals(uses); err == nil {
 				m.in.G, err = g.Of(m.linear)

@@ -21,9 +21,18 @@ const gradientScale = 100
 type Job struct {
 	Model  *lm.Model
 	IDs    [][]int32
-	Memory int64                 // about how many bytes the inputs of all blocks may take; 0: 1 GiB
-	Step   func(block, done int) // before a sequence runs forward, or a block backward
+	Memory int64 // about how many bytes the inputs of all blocks may take; 0: 1 GiB
+
+	// Step is told, before each pass of a sequence through a block, how many passes of all are done.
+	Step func(block, done, of int)
 }
+
+// backwardPasses is how many passes forward a pass back through a block counts for in displays of progress: it computes the block
+// once more, the gradients of what flows and of the weights, and adds their squares.
+const backwardPasses = 4
+
+// passes is how many passes of a sequence through a block there are.
+func (j Job) passes() int { return len(j.IDs) * j.Model.Blocks() * (1 + backwardPasses) }
 
 func (j Job) dev() kernels.Device { return j.Model.Device() }
 
@@ -31,6 +40,7 @@ func (j Job) dev() kernels.Device { return j.Model.Device() }
 type Squares interface {
 	open(block int, linears []lm.Linear) (map[string]kernels.Mat, error) // by tensor name, on the device
 	shut(block int) error
+	drop(block int) // in place of shut, after the last pass
 }
 
 // Held keeps them in the device's memory.
@@ -78,7 +88,7 @@ func zeros32(dev kernels.Device, linears []lm.Linear) (map[string]kernels.Mat, e
 	return m, nil
 }
 
-// Filed keeps them in a file, but for one block.
+// Filed keeps them in a file, but for one block. Where all sequences go backward together there is no second pass, and no file.
 type Filed struct {
 	Device kernels.Device
 	Path   string // of a scratch file, made and removed here
@@ -92,12 +102,6 @@ type Filed struct {
 
 func (f *Filed) open(_ int, linears []lm.Linear) (map[string]kernels.Mat, error) {
 	var err error
-	if f.file == nil {
-		if f.file, err = os.OpenFile(f.Path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600); err != nil {
-			return nil, err
-		}
-		f.at = map[string]int64{}
-	}
 	f.order = linears
 	if f.current, err = zeros32(f.Device, linears); err != nil {
 		return nil, err
@@ -120,6 +124,13 @@ func (f *Filed) open(_ int, linears []lm.Linear) (map[string]kernels.Mat, error)
 }
 
 func (f *Filed) shut(int) error {
+	if f.file == nil {
+		var err error
+		if f.file, err = os.OpenFile(f.Path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600); err != nil {
+			return err
+		}
+		f.at = map[string]int64{}
+	}
 	for _, l := range f.order {
 		m := f.current[l.Name]
 		raw, err := host.Bytes(f.Device, m)
@@ -138,6 +149,13 @@ func (f *Filed) shut(int) error {
 	return nil
 }
 
+func (f *Filed) drop(int) {
+	for _, m := range f.current {
+		m.Buf.Free()
+	}
+	f.current = nil
+}
+
 // Close removes the file.
 func (f *Filed) Close() error {
 	if f.file == nil {
@@ -150,20 +168,10 @@ func (f *Filed) Close() error {
 // have room for the inputs of all blocks; then block after block from the last goes backward over these sequences, so
 // that the sums of one block are worked on at a time.
 func (j Job) Each(ctx context.Context, sums Squares, give func(l lm.Linear, g []byte) error) error {
-	budget := j.Memory
-	if budget == 0 {
-		budget = 1 << 30
-	}
-	per := int64(j.Model.Blocks()+1) * int64(j.Model.Config().Hidden) * 4
-	ids := j.IDs
-	for lo := 0; lo < len(ids); {
-		hi, left := lo, budget
-		for hi < len(ids) && (hi == lo || left >= per*int64(len(ids[hi]))) {
-			left -= per * int64(len(ids[hi]))
-			hi++
-		}
+	lo := 0
+	for _, hi := range j.parts() {
 		finish := give
-		if hi < len(ids) {
+		if hi < len(j.IDs) {
 			finish = nil
 		}
 		if err := j.gradientsOf(ctx, lo, hi, sums, finish); err != nil {
@@ -174,6 +182,48 @@ func (j Job) Each(ctx context.Context, sums Squares, give func(l lm.Linear, g []
 	return nil
 }
 
+// parts are the ends of the runs of sequences that go forward together.
+func (j Job) parts() (ends []int) {
+	budget := j.Memory
+	if budget == 0 {
+		budget = 1 << 30
+	}
+	per := int64(j.Model.Blocks()+1) * int64(j.Model.Config().Hidden) * 4
+
+	for lo := 0; lo < len(j.IDs); {
+		hi, left := lo, budget
+		for hi < len(j.IDs) && (hi == lo || left >= per*int64(len(j.IDs[hi]))) {
+			left -= per * int64(len(j.IDs[hi]))
+			hi++
+		}
+		ends = append(ends, hi)
+		lo = hi
+	}
+	return ends
+}
+
+// Work is what a collection takes, in passes of a token through a block.
+func (j Job) Work() float64 {
+	tokens := 0
+	for _, ids := range j.IDs {
+		tokens += len(ids)
+	}
+	return float64(tokens) * float64(j.Model.Blocks()) * (1 + backwardPasses)
+}
+
+// Disk is how many bytes [Job.Keep] takes at most, for so many weights: those of the file, and of the squares between one part of the
+// sequences and the next.
+func (j Job) Disk(weights int64, half bool) int64 {
+	size := int64(4)
+	if half {
+		size = 2
+	}
+	if len(j.parts()) > 1 {
+		size += 4
+	}
+	return size * weights
+}
+
 // gradientsOf adds the gradients of sequences [lo, hi), and hands the sums out if give is not nil.
 func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give func(l lm.Linear, g []byte) error) error {
 	var runs []*checkpoints
@@ -182,17 +232,21 @@ func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give fun
 			r.free()
 		}
 	}()
+	n, blocks := hi-lo, j.Model.Blocks()
+	before := lo * blocks * (1 + backwardPasses)
 	for i := lo; i < hi; i++ {
-		j.Step(0, i)
-		r, err := j.checkpointed(ctx, j.IDs[i])
+		r, err := j.checkpointed(ctx, j.IDs[i], func(block int) {
+			j.Step(block, before+(i-lo)*blocks+block, j.passes())
+		})
 		if err != nil {
 			return fmt.Errorf("sequence %d: %w", i, err)
 		}
 		runs = append(runs, r)
 	}
-	for l := j.Model.Blocks() - 1; l >= 0; l-- {
-		j.Step(l, lo)
-		if err := j.blockGradients(ctx, l, runs, sums, give); err != nil {
+	before += n * blocks
+	for l := blocks - 1; l >= 0; l-- {
+		step := func(k int) { j.Step(l, before+((blocks-1-l)*n+k)*backwardPasses, j.passes()) }
+		if err := j.blockGradients(ctx, l, runs, sums, step, give); err != nil {
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 	}
@@ -214,8 +268,8 @@ func (c *checkpoints) free() {
 	}
 }
 
-// checkpointed runs a sequence forward, and its loss back to the output of the last block.
-func (j Job) checkpointed(ctx context.Context, ids []int32) (*checkpoints, error) {
+// checkpointed runs a sequence forward, and its loss back to the output of the last block. step is called before every block.
+func (j Job) checkpointed(ctx context.Context, ids []int32, step func(block int)) (*checkpoints, error) {
 	c := &checkpoints{lens: []int{len(ids)}, inputs: make([]kernels.Mat, j.Model.Blocks())}
 	keep := func(dst *kernels.Mat, x kernels.Mat) error {
 		buf, err := j.dev().Alloc(kernels.F32, x.Len())
@@ -231,6 +285,7 @@ func (j Job) checkpointed(ctx context.Context, ids []int32) (*checkpoints, error
 			if state == j.Model.Blocks() {
 				return nil
 			}
+			step(state)
 			return keep(&c.inputs[state], x)
 		},
 		WantHidden: func(state int) bool { return state == j.Model.Blocks() },
@@ -242,8 +297,10 @@ func (j Job) checkpointed(ctx context.Context, ids []int32) (*checkpoints, error
 	return c, err
 }
 
-// blockGradients takes the sequences back through one block.
-func (j Job) blockGradients(ctx context.Context, l int, runs []*checkpoints, sums Squares, give func(l lm.Linear, g []byte) error) error {
+// blockGradients takes the sequences back through one block. step is called before each of them.
+func (j Job) blockGradients(
+	ctx context.Context, l int, runs []*checkpoints, sums Squares, step func(k int), give func(l lm.Linear, g []byte) error,
+) error {
 	linears := j.Model.Linears(l)
 	acc, err := sums.open(l, linears)
 	if err != nil {
@@ -253,7 +310,8 @@ func (j Job) blockGradients(ctx context.Context, l int, runs []*checkpoints, sum
 		j.dev().Ops().AddSquare(acc[name], g, gradientScale)
 		return nil
 	}}
-	for _, r := range runs {
+	for k, r := range runs {
+		step(k)
 		hooks.HiddenGrad = func(state int, g kernels.Mat) error {
 			if state == l {
 				j.dev().Ops().Convert(r.grad, g)
@@ -281,8 +339,8 @@ func (j Job) blockGradients(ctx context.Context, l int, runs []*checkpoints, sum
 			return fmt.Errorf("tensor %q: %w", lin.Name, err)
 		}
 	}
-	if held, ok := sums.(*Held); ok && give != nil {
-		held.drop(l)
+	if give != nil { // nobody reads them any more
+		sums.drop(l)
 		return nil
 	}
 	return sums.shut(l)

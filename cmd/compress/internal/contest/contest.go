@@ -127,11 +127,14 @@ type Run struct {
 	Overall  float64 `json:"overall"`                  // zeros over all parameters
 	Seconds  float64 `json:"prune_seconds"`            // but for what follows
 	Shared   float64 `json:"shared_seconds,omitempty"` // for gradients and allocations, most of which later runs take from earlier ones
+	CPU      float64 `json:"prune_cpu_seconds"`        // processor time of the whole pruning, shared parts included
 	Model    string  `json:"model,omitempty"`          // folder, if it was kept
 	// Files are the SHA-256 of its files, by their paths in it.
 	Files  map[string]string `json:"files,omitempty"`
 	Notes  []string          `json:"notes,omitempty"`
 	Versus *Versus           `json:"versus_best,omitempty"` // nil for the best of its target
+
+	Interval *[2]float64 `json:"nll_difference_ci95,omitempty"` // of the difference of Versus
 }
 
 // Report is a whole comparison.

@@ -94,6 +94,23 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestInterval: the difference to the best has an interval around it, by hand for three windows: 0.1, 0.2 and 0.3 more, a mean of
+// 0.2 with an error of 0.1/√3, and a t of 4.3027 with two degrees of freedom.
+func TestInterval(t *testing.T) {
+	r := &Report{Runs: []Run{
+		{Target: "0.5", Method: "a", Measure: Measure{NLL: 2, Windows: []float64{1, 2, 3}}},
+		{Target: "0.5", Method: "b", Measure: Measure{NLL: 2.2, Windows: []float64{1.1, 2.2, 3.3}}},
+	}}
+	r.judge()
+	if r.Runs[0].Interval != nil {
+		t.Error("the best has an interval")
+	}
+	got, half := r.Runs[1].Interval, 4.302653*0.1/math.Sqrt(3)
+	if got == nil || math.Abs(got[0]-(0.2-half)) > 1e-6 || math.Abs(got[1]-(0.2+half)) > 1e-6 {
+		t.Errorf("%v, want 0.2 ± %g", got, half)
+	}
+}
+
 func TestHolm(t *testing.T) {
 	tests := []*Versus{{P: 0.04}, {P: 0.01}, {P: 0.03}, {P: 0.9}}
 	holm(tests)

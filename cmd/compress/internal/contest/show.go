@@ -12,25 +12,31 @@ import (
 // Table has one row for every run, the dense model first.
 func (r *Report) Table() *report.Table {
 	t := &report.Table{
-		Title:   r.Model + ": perplexity after pruning",
-		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.3f", "±|%.3f", "times dense|%.3f", "nll - best|%.4f", "p", "seconds|%.1f"),
-		Note: fmt.Sprintf("%s, windows of %d tokens, %d predicted tokens; ±: standard error over windows; p: paired t test against the best of "+
-			"the target over %d windows, adjusted for their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
+		Title: r.Model + ": perplexity after pruning",
+		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.3f", "±|%.3f", "times dense|%.3f", "nll - best|%.4f", "95 %", "p",
+			"seconds|%.1f", "processor s|%.1f"),
+		Note: fmt.Sprintf("%s, windows of %d tokens, %d predicted tokens; ±: standard error over windows; 95 %%: interval of nll - best; p: paired "+
+			"t test against the best of the target over %d windows, adjusted for their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
 	}
 	if shared := r.shared(); shared > 0 {
-		t.Note += fmt.Sprintf("; seconds leave out %.1f for gradients and allocations, which runs share", shared)
+		t.Note += fmt.Sprintf("; seconds leave out %.1f for gradients and allocations, which runs share; processor time has them where they were made", shared)
 	}
-	t.Add("dense", "", 0.0, r.Dense.Perplexity, orNone(r.Dense.Stderr), 1.0, nil, nil, nil)
+	t.Add("dense", "", 0.0, r.Dense.Perplexity, orNone(r.Dense.Stderr), 1.0, nil, nil, nil, nil, nil)
 	for _, target := range r.targets() {
 		for _, run := range r.of(target) {
-			var difference, p any = "best", nil
+			var difference, interval, p, cpu any = "best", nil, nil, nil
 			switch v := run.Versus; {
 			case v != nil:
 				difference, p = v.Difference, chance(v.Adjusted)
+				interval = fmt.Sprintf("%.4f to %.4f", run.Interval[0], run.Interval[1])
 			case len(run.Windows) < 2:
 				difference = "n/a"
 			}
-			t.Add(target, run.Method, 100*run.Sparsity, run.Perplexity, orNone(run.Stderr), run.Perplexity/r.Dense.Perplexity, difference, p, run.Seconds)
+			if run.CPU > 0 { // journals of earlier versions have none
+				cpu = run.CPU
+			}
+			t.Add(target, run.Method, 100*run.Sparsity, run.Perplexity, orNone(run.Stderr), run.Perplexity/r.Dense.Perplexity,
+				difference, interval, p, run.Seconds, cpu)
 		}
 	}
 	return t

@@ -25,11 +25,15 @@ func (r *Report) judge() {
 		best := slices.MinFunc(runs, func(a, b *Run) int { return cmp.Compare(a.NLL, b.NLL) })
 		var tests []*Versus
 		for _, run := range runs {
-			if run.Versus = nil; run == best || len(run.Windows) < 2 || len(run.Windows) != len(best.Windows) {
+			run.Versus, run.Interval = nil, nil
+			if run == best || len(run.Windows) < 2 || len(run.Windows) != len(best.Windows) {
 				continue
 			}
 			run.Versus = paired(run.Windows, best.Windows)
 			run.Versus.Best = best.Method
+
+			half := run.Versus.HalfWidth()
+			run.Interval = &[2]float64{run.Versus.Difference - half, run.Versus.Difference + half}
 			tests = append(tests, run.Versus)
 		}
 		holm(tests)

@@ -31,6 +31,7 @@ type Contest struct {
 	Dense func() (Measure, error)
 	Work  []Work
 	Note  func(format string, args ...any) // says what is being done
+	Next  func(i int)                      // is told before a piece of work begins; nil: nobody
 }
 
 // Check tells whether a folder can take the comparison of a model at source: there is nothing, or with resume or overwrite an
@@ -198,7 +199,10 @@ func (c *Contest) step(ctx context.Context, i int, j *shell.Journal[Run], r *Rep
 			return err
 		}
 	}
-	c.Note("%d of %d: %s, %s", i+1, len(c.Work), w.Target, w.Method)
+	if c.Next != nil {
+		c.Next(i)
+	}
+	c.Note("run %d of %d begins: %s, %s", i+1, len(c.Work), w.Target, w.Method)
 	done := Run{Method: w.Method, Target: w.Target, Key: w.Key}
 	if err := w.Do(folder, &done); err != nil {
 		return err

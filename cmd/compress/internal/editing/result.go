@@ -1,11 +1,13 @@
 package editing
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/report"
 )
@@ -171,15 +173,31 @@ func (r *run) texts(to **Texts) error {
 	return nil
 }
 
+// table has the metrics before and after, with an interval of what they are after; figures that are no means over edits have none.
+func (r *Result) table() *report.Table {
+	t := &report.Table{
+		Columns: report.Columns("metric", "before|%.3f", "after|%.3f", "95 %"),
+		Note:    "95 %: intervals over edits, Wilson's for shares",
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
+		before, ok := r.Before[name]
+		if !ok {
+			continue
+		}
+
+		var span any
+		if n := r.N[name]; n > 1 || n == 1 && !strings.HasSuffix(name, "_magnitude") { // one value has no spread
+			i := editeval.IntervalOf(name, edit.Stat{Mean: r.Metrics[name], Stderr: r.Stderr[name], N: n})
+			span = fmt.Sprintf("%.3f to %.3f", i.Low, i.High)
+		}
+		t.Add(name, before, r.Metrics[name], span)
+	}
+	return t
+}
+
 // print shows the figures.
 func (r *run) print() {
-	t := &report.Table{Columns: report.Columns("metric", "before|%.3f", "after|%.3f", "±|%.3f")}
-	for _, name := range slices.Sorted(maps.Keys(r.r.Metrics)) {
-		if _, ok := r.r.Before[name]; ok {
-			t.Add(name, r.r.Before[name], r.r.Metrics[name], r.r.Stderr[name])
-		}
-	}
-	r.Table(t)
+	r.Table(r.r.table())
 	r.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of likeliest tokens kept\n", r.r.Count, r.r.Method, r.hp.Source, r.o.Out, r.r.Drift.KL, 100*r.r.Drift.Agreement)
 	if r.r.Method == "grace" || r.r.Method == "ike" {
 		r.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)

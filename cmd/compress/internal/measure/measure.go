@@ -9,6 +9,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -34,7 +35,8 @@ type Report struct {
 	Stride     int            `json:"stride,omitempty"`
 	Convention string         `json:"convention"`
 	Windows    int            `json:"windows"`
-	Tokens     int64          `json:"tokens"` // predicted
+	Tokens     int64          `json:"tokens"`     // predicted
+	WindowNLL  []float64      `json:"window_nll"` // mean loss of each window, in their order, so that runs on the same data can be compared in pairs
 	Data       corpus.Windows `json:"data"`
 	Notes      []string       `json:"notes,omitempty"`
 	Experts    map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
@@ -104,9 +106,11 @@ func Perplexity(j *shell.Job, path string, o Options) (*Report, error) {
 // batchTokens is about how many tokens are run at a time.
 const batchTokens = 8192
 
-// Windows runs windows through a model and also gives the losses of every window.
-func Windows(j *shell.Job, m *lm.Model, w corpus.Windows) (*Report, *Sums, error) {
-	s, err := sums(j, m, w)
+// Windows runs windows through a model and also gives the losses of every window. name is that of the progress.
+func Windows(j *shell.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *Sums, error) {
+	bar := newMeter(j, name, m, w)
+	defer bar.end()
+	s, err := sums(j, m, w, bar)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,9 +121,11 @@ func Windows(j *shell.Job, m *lm.Model, w corpus.Windows) (*Report, *Sums, error
 // routed runs windows through a model with experts, those that are routed alike together; experts may be nil.
 func routed(j *shell.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model) (*Report, error) {
 	if experts == nil {
-		r, _, err := Windows(j, m, w)
+		r, _, err := Windows(j, "measuring", m, w)
 		return r, err
 	}
+	bar := newMeter(j, "measuring", m, w)
+	defer bar.end()
 	groups, err := experts.Groups(j.Ctx, w.IDs)
 	if err != nil {
 		return nil, err
@@ -136,7 +142,7 @@ func routed(j *shell.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model
 		if err := experts.Use(g.Weights); err != nil {
 			return nil, err
 		}
-		s, err := sums(j, m, part)
+		s, err := sums(j, m, part, bar)
 		if err != nil {
 			return nil, err
 		}
@@ -152,15 +158,54 @@ func routed(j *shell.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model
 	return r, err
 }
 
+// meter is the progress of a measurement. It moves with every block of a batch, since a batch of a large model takes minutes.
+type meter struct {
+	bar  *shell.Progress
+	done int64 // passes of a token through a block
+	head int64 // blocks that what follows the last one counts for
+}
+
+func newMeter(j *shell.Job, name string, m *lm.Model, w corpus.Windows) *meter {
+	return &meter{bar: j.Progress(name, int64(Work(m, w))), head: headBlocks(m)}
+}
+
+// ran says that tokens have passed so many blocks.
+func (p *meter) ran(tokens int, blocks int64) {
+	p.done += int64(tokens) * blocks
+	p.bar.Set(p.done)
+}
+
+func (p *meter) end() { p.bar.End() }
+
+// headBlocks is how many blocks have the work of a model's head, at least one.
+func headBlocks(m *lm.Model) int64 {
+	c := m.Config()
+	head := int64(c.Vocab) * int64(c.Hidden)
+	blocks := max(1, m.NumParameters()-head)
+	return max(1, head*int64(m.Blocks())/blocks)
+}
+
+// Work is what measuring windows takes, in passes of a token through a block.
+func Work(m *lm.Model, w corpus.Windows) float64 {
+	tokens := 0
+	for _, ids := range w.IDs {
+		tokens += len(ids)
+	}
+	return float64(tokens) * float64(int64(m.Blocks())+headBlocks(m))
+}
+
 // sums runs windows through a model.
-func sums(j *shell.Job, m *lm.Model, w corpus.Windows) (*Sums, error) {
-	bar := j.Progress("measuring", int64(len(w.IDs)))
-	defer bar.End()
+func sums(j *shell.Job, m *lm.Model, w corpus.Windows, bar *meter) (*Sums, error) {
 	s := &Sums{}
 	batch := max(1, batchTokens/max(w.SeqLen, 1))
 	for at := 0; at < len(w.IDs); at += batch {
 		end := min(at+batch, len(w.IDs))
-		o := lm.ForwardOptions{}
+		tokens := 0
+		for _, ids := range w.IDs[at:end] {
+			tokens += len(ids)
+		}
+
+		o := lm.ForwardOptions{Hooks: &lm.Hooks{BlockOutput: func(int, kernels.Mat) { bar.ran(tokens, 1) }}}
 		if w.Labels != nil {
 			o.Labels = w.Labels[at:end]
 		}
@@ -171,7 +216,7 @@ func sums(j *shell.Job, m *lm.Model, w corpus.Windows) (*Sums, error) {
 		for i, row := range r.LossPerToken {
 			s.Add(row, w, at+i)
 		}
-		bar.Set(int64(end))
+		bar.ran(tokens, bar.head)
 	}
 	return s, nil
 }
@@ -185,7 +230,7 @@ func summarise(m *lm.Model, w corpus.Windows, s *Sums) (*Report, error) {
 	p := math.Exp(nll)
 	return &Report{
 		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
-		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.Tokens, Data: w,
+		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.Tokens, Data: w, WindowNLL: s.Means(),
 	}, nil
 }
 
@@ -206,8 +251,8 @@ func OrNone(v *float64) any {
 	return *v
 }
 
-// Folder measures a model in a folder on a file.
-func Folder(j *shell.Job, path, data string, o corpus.CutOptions) (*Report, error) {
+// Folder measures a model in a folder on a file. name is that of the progress.
+func Folder(j *shell.Job, name, path, data string, o corpus.CutOptions) (*Report, error) {
 	m, err := j.Load(path, lm.Options{Stream: true})
 	if err != nil {
 		return nil, err
@@ -217,6 +262,6 @@ func Folder(j *shell.Job, path, data string, o corpus.CutOptions) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	r, _, err := Windows(j, m, w)
+	r, _, err := Windows(j, name, m, w)
 	return r, err
 }

@@ -25,6 +25,15 @@ func (s *Sums) Add(losses []float64, w corpus.Windows, i int) {
 	s.Tokens += int64(n)
 }
 
+// Means are the mean losses of the windows.
+func (s *Sums) Means() []float64 {
+	out := make([]float64, len(s.Loss))
+	for i, loss := range s.Loss {
+		out[i] = loss / max(s.Count[i], 1)
+	}
+	return out
+}
+
 // Mean is the loss per token. Its standard error is that of a ratio of two sums over windows, which for windows of equal
 // length is the standard error of their means; nil for a single window, which tells nothing about it.
 func (s *Sums) Mean() (m float64, stderr *float64) {

@@ -360,7 +360,7 @@ func beside(r *editeval.Report) report.Section {
 
 // cost shows the times of a run. They stand on no page: another run would not repeat them.
 func cost(r *editeval.Report) *report.Table {
-	t := &report.Table{Note: "what an edit costs; processor time is missing where several sequences ran at once in one process", Columns: report.Columns("model", "editor", "seed", "edits", "s/edit|%.3g", "processor s/edit|%.3g", "s to measure|%.3g", "interruptions")}
+	t := &report.Table{Note: "what an edit costs; the processor time of sequences that ran at once in one process is divided evenly among them", Columns: report.Columns("model", "editor", "seed", "edits", "s/edit|%.3g", "processor s/edit|%.3g", "s to measure|%.3g", "interruptions")}
 	for _, u := range r.Timings {
 		edits, wall, cpu, measured, whole := 0, 0.0, 0.0, 0.0, true
 		for _, c := range u.Timings {

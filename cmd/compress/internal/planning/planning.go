@@ -127,6 +127,7 @@ func (r *run) prepare() error {
 		return usage(err)
 	}
 	r.study = study
+	r.plan.Counts = study.Counts // those of earlier results too
 	study.Contract = compress.Version()
 	study.Note = r.say
 	for _, remark := range study.Remarks {

@@ -91,6 +91,12 @@ func (r *Rehearsal) print(j *shell.Job) {
 			j.Printf(" (%s for the covariance of keys of blocks %s)", seconds(e.Statistics), spaced(e.Blocks))
 		}
 		j.Printf("\n")
+		if e.CPU > 0 {
+			j.Printf("%s: %s of processor time, of %d threads %.1f processors are free\n", e.Model, seconds(e.CPU), e.Threads, e.Processors)
+		}
+		if e.Busy() {
+			j.Note("%s: the machine is busy: when it is quiet, this takes about %s", e.Model, seconds(e.CPU/float64(e.Threads)))
+		}
 	}
 	j.Printf("in all about %s, one sequence after another; nothing was written\n", seconds(r.Seconds))
 }

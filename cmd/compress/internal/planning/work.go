@@ -31,8 +31,11 @@ func (it *item) id() string {
 	if it.Unit == nil {
 		return "base-" + shell.Fingerprint(it.Base)[:16]
 	}
-	return "sequence-" + shell.Fingerprint(it.Unit)[:16]
+	return sequencePrefix + shell.Fingerprint(it.Unit)[:16]
 }
+
+// sequencePrefix begins the names of sequences in the queue.
+const sequencePrefix = "sequence-"
 
 func (it *item) model() string {
 	if it.Unit == nil {
@@ -238,6 +241,7 @@ type track struct {
 	each  map[string]int64 // what a piece counts for
 	done  map[string]int64
 	names map[string]string
+	old   int64 // what earlier runs had done
 }
 
 func (r *run) track(list []item) *track {
@@ -261,7 +265,13 @@ func (r *run) track(list []item) *track {
 	return t
 }
 
+// finished notes a piece that is done. A sequence that nothing was heard of was done by an earlier run, and says nothing about the pace
+// of this one.
 func (t *track) finished(id string) {
+	if sequence := strings.HasPrefix(id, sequencePrefix); sequence && t.done[id] == 0 {
+		t.old += t.each[id]
+		t.bar.Skip(t.old)
+	}
 	t.done[id] = t.each[id]
 	t.show(id)
 }

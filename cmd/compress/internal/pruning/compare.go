@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/cmd/compress/internal/measure"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
@@ -62,6 +63,7 @@ func (o *CompareOptions) plan() ([]plannedRun, error) {
 			r.opts.Memo = memo
 			if r.opts.Needs()&prune.Gradients != 0 && r.opts.Gradients.File == "" {
 				r.opts.Gradients.Keep = contest.Scratch(o.Out, "gradients.safetensors")
+				r.opts.Gradients.Half = !r.opts.Gradients.Exact // what the metrics get, in half of the space
 			}
 			runs = append(runs, r)
 		}
@@ -132,9 +134,11 @@ func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*
 		return nil, err
 	}
 	all := &contest.Contest{
-		Dir: o.Out, Job: shell.Fingerprint(model, c.calib.Hash, c.windows.Hash), Keep: o.Keep, Fresh: o.Overwrite && !o.Resume, Note: c.Note,
-		Dense: func() (contest.Measure, error) { return c.measure(m) },
+		Next: func(i int) { c.announce(m, runs, i) },
+		Dir:  o.Out, Job: shell.Fingerprint(model, c.calib.Hash, c.windows.Hash), Keep: o.Keep, Fresh: o.Overwrite && !o.Resume, Note: c.Note,
+		Dense: func() (contest.Measure, error) { return c.measure(stageBefore, m) },
 	}
+	c.announce(m, runs, -1)
 	for _, r := range runs {
 		if r.opts.Gradients.File != "" {
 			if err := prune.Check(c.Ctx, m, c.calib, r.opts); err != nil {
@@ -153,17 +157,38 @@ func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*
 	return all, nil
 }
 
-// measure gives a model's perplexity, with the mean losses of the windows.
-func (c *comparison) measure(m *lm.Model) (contest.Measure, error) {
-	r, s, err := measure.Windows(c.Job, m, c.windows)
+// announce says what runs from a given one on consist of; -1: and what comes before the first. Those that the journal has are passed
+// over when the next one begins.
+func (c *comparison) announce(m *lm.Model, runs []plannedRun, from int) {
+	var list []shell.Stage
+	made := map[string]bool{}
+	for k, r := range runs {
+		for _, s := range stages(m, r.opts, c.calib, c.windows) {
+			if s.Name == stageBefore && (k > 0 || from >= 0) { // the dense model is measured once, before all runs
+				continue
+			}
+			key := s.Name
+			if s.Name == stageAllocation {
+				key += r.flags.Allocation
+			}
+			if shared := s.Name == stageGradients || s.Name == stageAllocation; shared && made[key] {
+				continue
+			}
+			if made[key] = true; k >= from {
+				list = append(list, s)
+			}
+		}
+	}
+	c.Announce(list...)
+}
+
+// measure gives a model's perplexity, with the mean losses of the windows. name is that of the progress.
+func (c *comparison) measure(name string, m *lm.Model) (contest.Measure, error) {
+	r, s, err := measure.Windows(c.Job, name, m, c.windows)
 	if err != nil {
 		return contest.Measure{}, err
 	}
-	out := contest.Measure{Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens}
-	for i := range s.Loss {
-		out.Windows = append(out.Windows, s.Loss[i]/s.Count[i])
-	}
-	return out, nil
+	return contest.Measure{Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens, Windows: s.Means()}, nil
 }
 
 // run prunes the model in one way, into a folder, and measures it.
@@ -178,10 +203,12 @@ func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
+	start := cputime.Process()
 	done, err := p.prune()
 	if err != nil {
 		return errors.Join(err, p.stop(err))
 	}
+	out.CPU = (cputime.Process() - start).Seconds()
 	out.Sparsity, out.Overall, out.Notes = done.Total.Sparsity, done.Total.Overall, done.Notes
 	out.Shared = done.Times.Gradients + done.Times.Allocate
 	out.Seconds = done.Times.Total - out.Shared
@@ -189,7 +216,7 @@ func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
 	if err != nil {
 		return err
 	}
-	out.Measure, err = c.measure(pruned)
+	out.Measure, err = c.measure(stageAfter, pruned)
 	return errors.Join(err, pruned.Close())
 }
 

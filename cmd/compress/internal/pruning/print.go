@@ -3,28 +3,80 @@ package pruning
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/measure"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
 )
 
 // blockSteps is into how many steps of progress a block is divided.
 const blockSteps = 1000
 
+// The displays of progress of a run, in their order.
+const (
+	stageBefore     = "perplexity before"
+	stageGradients  = "gradients"
+	stageAllocation = "allocation"
+	stagePruning    = "pruning"
+	stageAfter      = "perplexity after"
+)
+
+// stages announces what a run consists of, in passes of a token through a block: good enough to say how long the stages to come
+// take by the pace of those before them.
+func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []shell.Stage {
+	blocks, tokens := float64(m.Blocks()), float64(length(calib))
+	var list []shell.Stage
+
+	if len(ppl.IDs) > 0 {
+		list = append(list, shell.Stage{Name: stageBefore, Work: measure.Work(m, ppl)})
+	}
+	if o.Needs()&prune.Gradients != 0 && o.Gradients.File == "" {
+		const forwardAndBack = 5 // one pass forward; back, the block again and two products
+		list = append(list, shell.Stage{Name: stageGradients, Work: forwardAndBack * tokens * blocks})
+	}
+	if a := o.Allocation.Name; a != "" && a != prune.Uniform {
+		list = append(list, shell.Stage{Name: stageAllocation, Work: tokens * blocks})
+	}
+
+	// A matrix is scored, selected and written in about the time in which so many tokens pass it.
+	const selecting = 200
+	work := selecting * blocks
+	if o.Needs()&^prune.Gradients != 0 {
+		work += 2 * tokens * blocks // before and after it is pruned
+	}
+	list = append(list, shell.Stage{Name: stagePruning, Work: work})
+	if len(ppl.IDs) > 0 {
+		list = append(list, shell.Stage{Name: stageAfter, Work: measure.Work(m, ppl)})
+	}
+	return list
+}
+
+// length is how many tokens windows have.
+func length(w corpus.Windows) (n int) {
+	for _, ids := range w.IDs {
+		n += len(ids)
+	}
+	return n
+}
+
 // steps shows the work's steps: gradients and allocation by themselves, then the walk over the blocks.
 func (p *pruning) steps(bar *shell.Bars) func(prune.Step) {
 	blocks := int64(p.model.Blocks())
 	measured := p.opts.Needs()&^prune.Gradients != 0
-	at := int64(0) // a block that is run several times goes back and forth
+	var at, allocated int64 // a block that is run several times goes back and forth
 	return func(s prune.Step) {
 		switch s.Stage {
 		case prune.Gradient:
-			bar.Show("gradients", int64(s.Done), int64(s.Of))
+			bar.Show(stageGradients, int64(s.Done), int64(s.Of))
 		case prune.Allocate:
-			bar.Show("allocation", int64(s.Done), int64(s.Of))
+			within := blockSteps * int64(s.Done) / int64(max(s.Of, 1))
+			allocated = max(allocated, int64(s.Block)*blockSteps+within)
+			bar.Show(stageAllocation, allocated, blocks*blockSteps)
 		default:
 			at = max(at, position(s, blocks, measured))
-			bar.Show("pruning", at, blocks*blockSteps)
+			bar.Show(stagePruning, at, blocks*blockSteps)
 		}
 	}
 }
@@ -80,7 +132,7 @@ func (r *Report) print(j *shell.Job) {
 	if r.Packed != nil {
 		j.Printf("packed: %s instead of %s\n", shell.Size(r.Packed.BytesOut), shell.Size(r.Packed.BytesIn))
 	}
-	j.Printf("written to %s in %.1f s\n", r.Out, r.Times.Total)
+	j.Printf("written to %s in %.1f s, %.1f of them pruning\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
 	for _, n := range r.Notes {
 		j.Note("%s", n)
 	}

@@ -134,13 +134,19 @@ func (p *pruning) begin() error {
 
 func (p *pruning) run() (*Report, error) {
 	var before *measure.Report
+	var w corpus.Windows
 	cut := corpus.CutOptions{SeqLen: p.flags.SeqLen}
 	if p.flags.PPL != "" {
-		w, err := p.job.Cut(p.model, p.flags.PPL, cut)
-		if err != nil {
+		var err error
+		if w, err = p.job.Cut(p.model, p.flags.PPL, cut); err != nil {
 			return nil, err
 		}
-		if before, _, err = measure.Windows(p.job, p.model, w); err != nil {
+	}
+
+	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
+	if p.flags.PPL != "" {
+		var err error
+		if before, _, err = measure.Windows(p.job, stageBefore, p.model, w); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +155,7 @@ func (p *pruning) run() (*Report, error) {
 		return nil, err
 	}
 	if before != nil {
-		after, err := measure.Folder(p.job, p.dense, p.flags.PPL, cut)
+		after, err := measure.Folder(p.job, stageAfter, p.dense, p.flags.PPL, cut)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/prune"
@@ -162,5 +163,10 @@ func (s *search) show(sum *Summary) {
 		s.Printf("against %-12s better in %d of %d cases, not told apart in %d, worse in %d\n", rival+":", b, len(r.Test), n, w)
 	}
 	s.Printf("%s evaluated in %.0f s, %.0f an hour, %.2f measurements at a time; journal %.16s\n", counted(s.watch.fresh, "candidate"), sum.SearchSecs, sum.PerHour, sum.Parallel, r.JournalHash)
+	disk := int64(0)
+	for _, p := range sum.Setup.Estimate {
+		disk += p.Disk
+	}
+	s.Printf("getting ready took %.0f s; gradients took up to %s in %s, which is gone\n", sum.Setup.Seconds, shell.Size(disk), s.place.path(stateDir))
 	s.Printf("%s, %s, %s and %s are in %s\n", bestFile, journalFile, reportFile, pageFile, s.o.Out)
 }

@@ -20,6 +20,8 @@ import (
 // Summary is what --json and --report give: the report, which is the same for every run of the same search, and what this run took.
 type Summary struct {
 	*Report
+	Setup Preparation `json:"setup"`
+
 	Measured     int     `json:"measurements"`    // that came in during this run
 	MeasureSecs  float64 `json:"measure_seconds"` // that they took, wherever they were made
 	SearchSecs   float64 `json:"search_seconds"`
@@ -90,6 +92,7 @@ type search struct {
 	team    *team
 	ladder  *fitness.Ladder
 	watch   *watch
+	setup   Preparation
 
 	references int // measurements before the search
 }
@@ -110,14 +113,20 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 		return err
 	}
 	s.models = models
-	s.Note("measuring what flows through %s", counted(len(list), "model"))
+	bars := s.Bars()
 	fo := fitness.Options{
 		Settings: settings, Symbols: s.grammar.Symbols, Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots), Dir: s.place.path(stateDir),
-		Note: func(text string) { s.Note("%s", text) },
+		Note: s.say, Plan: s.announce,
+		Progress: func(model, stage string, done, of int64) { bars.Show(model+": "+stage, done, of) },
 	}
-	if s.judge, err = fitness.NewJudge(s.Ctx, list, fo); err != nil {
+	begin := time.Now()
+	s.judge, err = fitness.NewJudge(s.Ctx, list, fo)
+	bars.End()
+	if err != nil {
 		return err
 	}
+	s.setup.Seconds = time.Since(begin).Seconds()
+	s.Note("%s ready after %v; now Wanda's metric, which all others are compared with", counted(len(list), "model"), time.Since(begin).Round(time.Second))
 	spec := Spec{Judge: s.judge.ID(), Options: fo}
 	for i, l := range list {
 		sub := SubjectSpec{Name: l.Name, Path: models[i].Path, Fingerprint: models[i].Fingerprint}
@@ -131,6 +140,37 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	}
 	s.ladder, err = fitness.NewLadder(s.Ctx, s.judge.ID(), s.team.ask, s.o.ladder())
 	return err
+}
+
+// Preparation is what getting the models ready took.
+type Preparation struct {
+	Seconds  float64         `json:"seconds"`
+	Estimate []fitness.Setup `json:"estimate"` // before it began, by model
+}
+
+// announce says what getting a model ready will take.
+func (s *search) announce(p fitness.Setup) {
+	s.setup.Estimate = append(s.setup.Estimate, p)
+	prefix := p.Model + ": "
+	s.Announce(
+		shell.Stage{Name: prefix + fitness.StageGradients, Work: p.Gradients},
+		shell.Stage{Name: prefix + fitness.StageStatistics, Work: p.Statistics},
+	)
+	disk := "the gradients of an earlier run are there"
+	if p.Disk > 0 {
+		disk = fmt.Sprintf("gradients %s on the disk, one set of calibration data at a time", shell.Size(p.Disk))
+	}
+	about := time.Duration(p.Seconds() * float64(time.Second)).Round(time.Second)
+	s.Note("%sgetting ready takes about %v and %s of memory; %s", prefix, about, shell.Size(p.Memory), disk)
+}
+
+// say tells something while measurements go on, or before.
+func (s *search) say(text string) {
+	if s.team != nil {
+		s.team.Note("%s", text)
+		return
+	}
+	s.Note("%s", text)
 }
 
 func counted(n int, what string) string {
@@ -160,7 +200,7 @@ func (s *search) run() (*Summary, error) {
 		}
 		return nil, err
 	}
-	sum := &Summary{SearchSecs: time.Since(begin).Seconds()}
+	sum := &Summary{SearchSecs: time.Since(begin).Seconds(), Setup: s.setup}
 	sum.PerHour = float64(s.watch.fresh) / sum.SearchSecs * 3600
 	sum.Parallel, sum.Continuation = (s.team.Spent-before)/sum.SearchSecs, s.watch.replayed > 0
 	journal, err := shell.FileHash(s.Ctx, o.Journal)

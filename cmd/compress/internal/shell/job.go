@@ -35,6 +35,7 @@ type Job struct {
 
 	app     *App
 	start   time.Time
+	pace    pace // of the stages of work that are shown
 	dev     kernels.Device
 	verb    *cobra.Command
 	device  string
@@ -45,6 +46,9 @@ type Job struct {
 	printed []byte // what work that may be done again has written to stdout
 	repeat  []byte // what of it comes again
 }
+
+// Elapsed is how long the run has taken so far.
+func (j *Job) Elapsed() time.Duration { return time.Since(j.start) }
 
 // run does the work of a verb and what comes before and after it.
 func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string) (any, error)) error {

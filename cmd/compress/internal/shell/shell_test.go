@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/safetensors"
@@ -82,6 +83,50 @@ func TestProgressIsSilent(t *testing.T) {
 	p.last = p.last.Add(-2 * plainEvery)
 	p.Set(5)
 	if got := b.String(); !strings.HasPrefix(got, "counting: 50 %, ") || strings.Count(got, "\n") != 1 {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestProgressOfStages: the stages to come are part of the time left, by the pace of those before them; a stage that has not moved
+// says how long it takes by that pace, and steps of an earlier run say nothing about it.
+func TestProgressOfStages(t *testing.T) {
+	var b bytes.Buffer
+	j := &Job{app: &App{stderr: &b}}
+	j.Announce(Stage{"first", 10}, Stage{"never", 5}, Stage{"second", 30}, Stage{"third", 20})
+	shown := func(p *Progress, ago time.Duration, done int64) string {
+		b.Reset()
+		p.start, p.last = time.Now().Add(-ago), time.Time{}
+		p.Set(done)
+		return b.String()
+	}
+
+	first := j.Progress("first", 100)
+	if got := shown(first, 10*time.Second, 0); got != "first: 0 %, 10s so far\n" {
+		t.Errorf("before anything is known: %q", got)
+	}
+	if got := shown(first, 10*time.Second, 50); got != "first: 50 %, 10s left, 2m0s in all\n" { // 10 s for 5 of 65
+		t.Errorf("the first of three: %q", got)
+	}
+	shown(first, 20*time.Second, 100)
+	first.End()
+	first.End()
+
+	second := j.Progress("second", 10)
+	if got := shown(second, 0, 0); got != "second: 0 %, about 1m0s left\n" { // 2 s for each unit of the first
+		t.Errorf("a stage that begins: %q", got)
+	}
+	second.Skip(5)
+	if got := shown(second, 30*time.Second, 10); got != "second: 100 %, 0s left, 40s in all\n" { // 50 s for 25 units
+		t.Errorf("half of it was done before: %q", got)
+	}
+	second.End()
+
+	third := j.Progress("third", 4)
+	if got := shown(third, 4*time.Second, 1); got != "third: 25 %, 12s left\n" {
+		t.Errorf("the last stage: %q", got)
+	}
+	third.End()
+	if got := shown(j.Progress("nobody announced it", 4), 4*time.Second, 1); got != "nobody announced it: 25 %, 12s left\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -46,6 +46,7 @@ func (r *Record) Full() string { return strings.Replace(r.Prompt, "{}", r.Subjec
 type Remark struct {
 	Index int    `json:"index"` // of the record, from 0
 	What  string `json:"what"`
+	Other int    `json:"-"` // the record that it is compared with; itself if there is none
 }
 
 // Set is a file of edits.
@@ -130,7 +131,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 			f.err = r.check(f.at)
 		}
 		if f.err != nil && o.Skip {
-			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), probe.ErrRecord.Error()+": ")})
+			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), probe.ErrRecord.Error()+": "), i})
 			continue
 		}
 		if errs = append(errs, f.err); len(errs) >= 1<<20 {
@@ -194,7 +195,7 @@ func (s *Set) remark() {
 	for i := range s.Records {
 		r := &s.Records[i]
 		if r.True != "" && strings.TrimSpace(r.True) == strings.TrimSpace(r.New) {
-			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the new answer %.60q is the present one", r.New)})
+			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the new answer %.60q is the present one", r.New), i})
 		}
 		key := r.Full()
 		k, ok := first[key]
@@ -202,9 +203,9 @@ func (s *Set) remark() {
 		case !ok:
 			first[key] = i
 		case strings.TrimSpace(s.Records[k].New) == strings.TrimSpace(r.New):
-			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the same edit as record %d", k)})
+			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the same edit as record %d", k), k})
 		default:
-			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New)})
+			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New), k})
 		}
 	}
 }

@@ -1,0 +1,134 @@
+package fitness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/prune/internal/grads"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// The stages of the set-up of a model.
+const (
+	StageGradients  = "gradients"  // over the calibration data, backward
+	StageStatistics = "statistics" // of what flows into the matrices
+)
+
+// Setup is what it takes to get a model ready, estimated before the work from a pass through one block.
+type Setup struct {
+	Model      string  `json:"model"`
+	Gradients  float64 `json:"gradient_seconds"`   // 0: an earlier run has left them
+	Statistics float64 `json:"statistics_seconds"` //
+	Memory     int64   `json:"memory_bytes"`       // the models, one for each measurement at the same time, and the gradients
+	Disk       int64   `json:"disk_bytes"`         // at most at a time; 0: an earlier run has left them
+	Free       int64   `json:"disk_free_bytes"`    // -1 where the system does not tell
+}
+
+// Seconds is the time of all stages.
+func (p *Setup) Seconds() float64 { return p.Gradients + p.Statistics }
+
+// tokens are counted.
+func tokens(ids [][]int32) (n int) {
+	for _, row := range ids {
+		n += len(row)
+	}
+	return n
+}
+
+// show is the progress of a stage.
+func (s *subject) show(stage string) func(done, of int64) {
+	return func(done, of int64) {
+		if s.o.Progress != nil {
+			s.o.Progress(s.Name, stage, done, of)
+		}
+	}
+}
+
+// silent is the progress of what is made beside measurements.
+func silent(int64, int64) {}
+
+// plan estimates what the set-up takes, and refuses what cannot fit on the disk.
+func (s *subject) plan(ctx context.Context) error {
+	weights, bytes, err := s.sizes()
+	if err != nil {
+		return err
+	}
+	job := grads.Job{Model: s.dense, IDs: s.Calib.IDs}
+	p := Setup{
+		Model: s.Name, Memory: int64(1+s.o.Benches)*bytes + 2*weights, Disk: job.Disk(weights, true), Free: free(s.o.Dir),
+	}
+	if _, err := os.Stat(s.gradientPath(s.Calib.Hash)); err == nil {
+		p.Disk = 0 // an earlier run has left them
+	}
+	if err := room(p.Disk, p.Free, s.o.Dir); err != nil || s.o.Plan == nil {
+		return err
+	}
+
+	pass, err := s.pace(ctx)
+	if err != nil {
+		return err
+	}
+	if p.Disk > 0 {
+		p.Gradients = job.Work() * pass
+	}
+	p.Statistics = float64(tokens(s.Calib.IDs)) * float64(s.dense.Blocks()) * pass
+	s.o.Plan(p)
+	return nil
+}
+
+// sizes are how many weights the matrices of the model have, and how many bytes all of its parameters take.
+func (s *subject) sizes() (weights, bytes int64, err error) {
+	size := 4
+	for l := range s.dense.Blocks() {
+		for _, lin := range s.dense.Linears(l) {
+			weights += int64(lin.In) * int64(lin.Out)
+			w, err := s.dense.Param(lin.Name)
+			if err != nil {
+				return 0, 0, err
+			}
+			size = w.DType().Size()
+		}
+	}
+	return weights, s.dense.NumParameters() * int64(size), nil
+}
+
+// pace is how many seconds a token takes to pass a block.
+func (s *subject) pace(ctx context.Context) (float64, error) {
+	var took time.Duration
+	ids := s.Calib.IDs[:1]
+	for range 2 { // the first time, the block comes from the disk
+		h, err := s.dense.Embed(ids)
+		if err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		err = s.dense.RunBlock(ctx, 0, h, nil)
+		took = time.Since(start)
+		h.Free()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return took.Seconds() / float64(len(ids[0])), nil
+}
+
+// free is how many bytes a file system still takes; -1 where it does not tell.
+func free(dir string) int64 {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil || stat.Blocks == 0 {
+		return -1
+	}
+	return int64(stat.Bavail) * int64(stat.Bsize)
+}
+
+// room refuses what does not fit.
+func room(need, free int64, dir string) error {
+	if free >= 0 && need > free {
+		return fmt.Errorf("%s: %w: the gradients take %d bytes, %d are free", dir, safetensors.ErrNoSpace, need, free)
+	}
+	return nil
+}
