@@ -293,7 +293,7 @@ func (j *Judge) Answers(t Task, m Measure) error {
 	if len(m.Values) != cases {
 		return bad("%d values for %d cases", len(m.Values), cases)
 	}
-	if !losses64(m.Values) {
+	if !areLosses(m.Values) {
 		return bad("a value that is no loss")
 	}
 	if n := len(m.NearTies); n != 0 && n != cases || slices.ContainsFunc(m.NearTies, func(v int64) bool { return v < 0 }) {
@@ -310,15 +310,15 @@ func (j *Judge) Answers(t Task, m Measure) error {
 	}
 	for k, v := range m.Windows {
 		want := len(j.subjects[k/len(j.o.Settings)].set(t.Rung).data.IDs)
-		if len(v) != want || !losses64(v) || mean(v) != m.Values[k] {
+		if len(v) != want || !areLosses(v) || mean(v) != m.Values[k] {
 			return bad("%d windows of case %d, not the losses of %d", len(v), k+1, want)
 		}
 	}
 	return nil
 }
 
-// losses64 reports whether values are finite and none is below zero.
-func losses64(list []float64) bool {
+// areLosses reports whether values are finite and none is below zero.
+func areLosses(list []float64) bool {
 	return !slices.ContainsFunc(list, func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) })
 }
 

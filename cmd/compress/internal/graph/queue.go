@@ -177,7 +177,9 @@ const (
 )
 
 // check looks whether a job was done that is said to be: the folder has to say so too.
-func (r *run) check(it jobs.Item, data []byte) error {
+func (r *run) check(it jobs.Item, data []byte) error { return r.checked(r.Ctx, it, data) }
+
+func (r *run) checked(ctx context.Context, it jobs.Item, data []byte) error {
 	o, err := readOutcome(data)
 	if err != nil || o.State == stateFailed {
 		return err
@@ -186,30 +188,35 @@ func (r *run) check(it jobs.Item, data []byte) error {
 	if err := jobs.Decode(it.Data, &k); err != nil {
 		return err
 	}
-	if !readRecord(r.dir, k.Job).isDone(r.Ctx, r.hashes, r.dir, k.Key) {
+	if !readRecord(r.dir, k.Job).isDone(ctx, r.hashes, r.dir, k.Key) {
 		return fmt.Errorf("%w: job %s is said to be done, and is not", jobs.ErrItem, k.Job)
 	}
 	return nil
 }
 
-// Serve lets a worker process do jobs of a run elsewhere. It has to see the coordinator's folders under the same names.
-func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
-	var s session
+// vouched reads an offer, whose folder has to say the same.
+func vouched(w *crew.Worker, text []byte) (s session, err error) {
 	if err := jobs.Decode(text, &s); err != nil {
-		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
-	}
-	threads, err := w.Job.Threads()
-	if err != nil {
-		return nil, nil, err
+		return s, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
 	}
 	folder := s.Dir
 	if !filepath.IsAbs(folder) {
 		folder = filepath.Join(s.From, s.Dir)
 	}
 	if !filepath.IsAbs(folder) {
-		return nil, nil, fmt.Errorf("%w: specification: %q is no whole path", jobs.ErrRefused, folder)
+		return s, fmt.Errorf("%w: specification: %.200q is no whole path", jobs.ErrRefused, folder)
 	}
-	if err := w.Vouched(folder, filepath.Join(stateFolder, sessionFile), text); err != nil {
+	return s, w.Vouched(folder, filepath.Join(stateFolder, sessionFile), text)
+}
+
+// Serve lets a worker process do jobs of a run elsewhere. It has to see the coordinator's folders under the same names.
+func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
+	s, err := vouched(w, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	threads, err := w.Job.Threads()
+	if err != nil {
 		return nil, nil, err
 	}
 	t := &team{dir: s.Dir, cwd: s.From, run: child(s.From), threads: max(1, cmp.Or(threads, runtime.NumCPU())/max(1, w.Slots))}
