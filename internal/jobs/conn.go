@@ -49,7 +49,8 @@ type Events struct {
 	Skipped func(name, reason string)
 }
 
-// sayings are what was told once and need not be told again. There is a bound, so that nobody can have us say things for ever.
+// sayings are what was told once and need not be told again. There is a bound, so that nobody can have us say things
+// for ever.
 type sayings struct {
 	mu   sync.Mutex
 	done map[string]bool

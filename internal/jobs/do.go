@@ -37,7 +37,9 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) { d.take(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m.Data) })
+	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) {
+		d.take(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m.Data)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
 	}
@@ -282,6 +284,9 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.Data == nil { // a message without anything in it is one nevertheless
+		return []byte{}, nil
 	}
 	return m.Data, nil
 }

@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// What comes over the wire may be a stranger's. Here it is read: in full or not at all, within bounds, and texts so that a terminal
-// shows them and does nothing else.
+// What comes over the wire may be a stranger's. Here it is read: in full or not at all, within bounds, and texts so
+// that a terminal shows them and does nothing else.
 
 // Bounds on texts of others.
 const (
@@ -22,8 +22,8 @@ const (
 	maxSeconds = 10 * 365 * 24 * 3600
 )
 
-// Plain is a text of somebody else as a message may show it: what is not printable is written as an escape, and what is longer than
-// limit bytes is cut.
+// Plain is a text of somebody else as a message may show it: what is not printable is written as an escape, and what is
+// longer than limit bytes is cut.
 func Plain(text string, limit int) string {
 	var b strings.Builder
 	for _, c := range text {

@@ -85,8 +85,8 @@ type Queue struct {
 	check  func(item Item, data []byte) error // of results, see [Queue.Accept]; nil: none
 }
 
-// Accept has every result looked at before it counts: one that check refuses is thrown away, said to [Events.Rejected], and the item
-// is handed out again. Without it every result counts that is one by its form.
+// Accept has every result looked at before it counts: one that check refuses is thrown away, said to [Events.Rejected],
+// and the item is handed out again. Without it every result counts that is one by its form.
 func (q *Queue) Accept(check func(item Item, data []byte) error) { q.check = check }
 
 // Offer makes an offer, or finds the one that an earlier run of the same coordinator left, with its results. An offer of that
@@ -162,7 +162,8 @@ const maxItems = 1 << 20
 // partSize is that of the messages that a specification comes in; servers take 1 MiB unless they are told otherwise.
 const partSize = 256 << 10
 
-// ensureSpec stores the specification, in parts that a worker can get one by one, without making anything on the server.
+// ensureSpec stores the specification, in parts that a worker can get one by one, without making anything on the
+// server.
 func (q *Queue) ensureSpec(ctx context.Context) error {
 	stream, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: q.offer.stream("spec"), Subjects: []string{"compress.spec." + q.offer.Name + ".*"}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: 1,
@@ -205,7 +206,8 @@ func (q *Queue) Withdraw(ctx context.Context) error {
 	})
 }
 
-// Offers lists what is on offer, by name. What is listed and is no offer is left out, and told to [Events.Skipped] once.
+// Offers lists what is on offer, by name. What is listed and is no offer is left out, and told to [Events.Skipped]
+// once.
 func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 	var list []Offer
 	err := c.persist(ctx, func(ctx context.Context) error {
@@ -244,8 +246,8 @@ func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 	return list, err
 }
 
-// offerNames lists the keys of the list of offers. It only asks: a watcher, as the list's own methods make it, needs the right to make
-// consumers, by which a worker could send anything anywhere.
+// offerNames lists the keys of the list of offers. It only asks: a watcher, as the list's own methods make it, needs
+// the right to make consumers, by which a worker could send anything anywhere.
 func (c *Conn) offerNames(ctx context.Context) ([]string, error) {
 	const prefix = "$KV." + offersBucket + "."
 	stream, err := c.js.Stream(ctx, "KV_"+offersBucket)

@@ -31,17 +31,17 @@ type ServerOptions struct {
 	// Listen is the host:port at which workers of other processes can join; port 0 chooses one. Empty: no port is opened.
 	Listen string
 
-	// TokenFile has what workers have to show in its first line; empty: a token is made. Open is for a server without one: whoever reaches
-	// the address is a worker.
+	// TokenFile has what workers have to show in its first line; empty: a token is made. Open is for a server without
+	// one: whoever reaches the address is a worker.
 	TokenFile string
 	Open      bool
 
-	// Cert and Key are files of the certificate for --listen and of its key. Without them an address that other machines can reach gets a
-	// certificate of its own, unless the server is open; workers know it by [Server.Pin].
+	// Cert and Key are files of the certificate for --listen and of its key. Without them an address that other
+	// machines can reach gets a certificate of its own, unless the server is open; workers know it by [Server.Pin].
 	Cert, Key string
 
-	// Keep is a file for the token and the certificate that the server makes, so that its workers still know it when it is started again
-	// there; empty: they are made anew.
+	// Keep is a file for the token and the certificate that the server makes, so that its workers still know it when it
+	// is started again there; empty: they are made anew.
 	Keep string
 
 	// Sync brings every item to the disk before it counts as stored. Without it a crash of the machine, not of the program, can
@@ -66,13 +66,14 @@ const (
 	loginTime      = 5.0      // seconds until a connection has to have shown who it is
 )
 
-// ofWorkers is all that a worker may do: look at offers and specifications, take items, say that it is at them, and give results. It can
-// neither make nor withdraw an offer, nor hand out an item, nor listen to what goes to the coordinator.
+// ofWorkers is all that a worker may do: look at offers and specifications, take items, say that it is at them, and
+// give results. It can neither make nor withdraw an offer, nor hand out an item, nor listen to what goes to the
+// coordinator.
 func ofWorkers() *server.Permissions {
 	return &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{
 			"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.>", "$JS.API.STREAM.MSG.GET.*",
-			"$JS.API.CONSUMER.INFO.*.workers", "$JS.API.CONSUMER.MSG.NEXT.*.workers", "$JS.ACK.*.workers.>",
+			"$JS.API.CONSUMER.INFO.*.workers", "$JS.API.CONSUMER.MSG.NEXT.*.workers", "$JS.ACK.*.workers.>", "$JS.ACK.*.*.*.workers.>",
 			"compress.done.*.*", "compress.signs.*",
 		}},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
@@ -177,8 +178,8 @@ func (s *Server) URL() string {
 	return scheme + "://" + url.UserPassword(workerUser, s.keys.Token).String() + "@" + host
 }
 
-// Address is the URL without what workers have to show. Where the server listens at every address of the machine it has one of those that
-// others can reach.
+// Address is the URL without what workers have to show. Where the server listens at every address of the machine it has
+// one of those that others can reach.
 func (s *Server) Address() string {
 	if s.nats.Addr() == nil {
 		return ""

@@ -211,9 +211,10 @@ func public(err error) string {
 // gone, which may be nil; or an error, which is told to the coordinator and should wrap [ErrRefused].
 type Opener func(ctx context.Context, o Offer, spec []byte) (h Handler, free func(), err error)
 
-// Join serves the offers that appear, all together up to slots items at a time, until ctx ends. When all offers are refused that
-// there are at the beginning, Join ends with the reasons. One that is refused later is told to [Events.Skipped], as is at any time
-// what is no offer: a worker that waits for work is not ended by whoever can make an offer.
+// Join serves the offers that appear, all together up to slots items at a time, until ctx ends. When all offers are
+// refused that there are at the beginning, Join ends with the reasons. One that is refused later is told to
+// [Events.Skipped], as is at any time what is no offer: a worker that waits for work is not ended by whoever can make
+// an offer.
 func (c *Conn) Join(ctx context.Context, slots int, open Opener) error {
 	j := &joining{c: c, open: open, slots: make(chan struct{}, slots), serving: map[string]context.CancelFunc{}, refused: map[string]bool{}}
 	defer j.wg.Wait()

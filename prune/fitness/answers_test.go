@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-// TestFalseAnswers: a measure that cannot be the answer to its task is none: an empty one, one of other cases or windows, one that is not
-// finite or below zero, one whose mean is another.
+// TestFalseAnswers: a measure that cannot be the answer to its task is none: an empty one, one of other cases or
+// windows, one that is not finite or below zero, one whose mean is another.
 func TestFalseAnswers(t *testing.T) {
 	w := corpus.New([][]int32{{1, 2}, {3, 4}}, "x")
 	j := &Judge{o: Options{Settings: []Setting{{Sparsity: 0.5}, {Sparsity: 0.6}}}, subjects: []*subject{{Subject: Subject{Search: w, Select: w, Test: w}}}}

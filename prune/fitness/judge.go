@@ -277,8 +277,9 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 	return out, nil
 }
 
-// Answers finds out whether a measure can be the answer to a task: it has as many values as the judge has cases and data, all of them
-// finite and none below zero, or a reason why there are none. Where the measure was taken elsewhere this says nothing about its truth.
+// Answers finds out whether a measure can be the answer to a task: it has as many values as the judge has cases and
+// data, all of them finite and none below zero, or a reason why there are none. Where the measure was taken elsewhere
+// this says nothing about its truth.
 func (j *Judge) Answers(t Task, m Measure) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: the answer to %.100s on the rung %.20s has %s", ErrTask, t.Metric, t.Rung, fmt.Sprintf(format, args...))

@@ -29,7 +29,8 @@ type Options struct {
 	Name  string // of the offer
 	Spec  []byte // what all items have in common
 
-	// Check looks at a result before it counts: what it refuses is thrown away, and the item handed out again. nil: every result counts.
+	// Check looks at a result before it counts: what it refuses is thrown away, and the item handed out again. nil:
+	// every result counts.
 	Check func(item jobs.Item, data []byte) error
 }
 
@@ -134,7 +135,8 @@ func Connect(j *shell.Job, o Options, say func(format string, args ...any)) (_ *
 	return conn, server, nil
 }
 
-// KeysFile is where the server of a folder keeps what its workers know it by: beside the folder, which may be made anew.
+// KeysFile is where the server of a folder keeps what its workers know it by: beside the folder, which may be made
+// anew.
 func KeysFile(dir string) string {
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".keys")
 }

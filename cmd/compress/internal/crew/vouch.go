@@ -13,8 +13,9 @@ import (
 	"github.com/modelcompress/compress/internal/regular"
 )
 
-// Some work is done in a folder that coordinator and workers share. An offer only names that folder; what is to be done there is what the
-// folder itself says, since whoever can make an offer need not be somebody whom this machine's user lets write here.
+// Some work is done in a folder that coordinator and workers share. An offer only names that folder; what is to be done
+// there is what the folder itself says, since whoever can make an offer need not be somebody whom this machine's user
+// lets write here.
 
 // maxVouched bounds what a folder says of its run.
 const maxVouched = 64 << 20
@@ -22,8 +23,8 @@ const maxVouched = 64 << 20
 // Vouch leaves in a folder what its offer says, for [Worker.Vouched].
 func Vouch(file string, spec []byte) error { return shell.WriteFile(file, spec) }
 
-// Vouched refuses an offer whose folder does not say the same in a file, or may not be worked in: it has to be this user's own, or one
-// that was named.
+// Vouched refuses an offer whose folder does not say the same in a file, or may not be worked in: it has to be this
+// user's own, or one that was named.
 func (w *Worker) Vouched(dir, file string, spec []byte) error {
 	if len(w.Folders) > 0 && !within(dir, w.Folders) {
 		return fmt.Errorf("%w: %s is none of the folders that this worker may work in", jobs.ErrRefused, dir)
@@ -31,7 +32,8 @@ func (w *Worker) Vouched(dir, file string, spec []byte) error {
 	path := filepath.Join(dir, file)
 	said, err := regular.ReadFile(path, maxVouched)
 	if err != nil || !bytes.Equal(said, spec) {
-		return fmt.Errorf("%w: the folder %s of the run is not here, or another run has taken it over (HINT: share it, under the same path)", jobs.ErrRefused, dir)
+		return fmt.Errorf("%w: the folder %s of the run is not here, or another run has taken it over "+
+			"(HINT: share it, under the same path)", jobs.ErrRefused, dir)
 	}
 	if len(w.Folders) > 0 {
 		return nil
@@ -75,7 +77,8 @@ func within(dir string, roots []string) bool {
 // withheld is a refusal with details that are for this machine's user alone.
 type withheld struct{ public, detail error }
 
-// Withheld is an error of which a coordinator elsewhere hears only the first part: the second may have words from files of this machine.
+// Withheld is an error of which a coordinator elsewhere hears only the first part: the second may have words from files
+// of this machine.
 func Withheld(public, detail error) error {
 	if detail == nil {
 		return public

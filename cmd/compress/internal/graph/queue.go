@@ -45,7 +45,8 @@ func (r *run) work() (err error) {
 		return err
 	}
 	old, again := readSession(r.dir)
-	s := session{Dir: r.dir, From: here, Cluster: jobs.Address(r.o.Cluster), ID: shell.Fingerprint(here, r.dir, os.Getpid(), time.Now().UnixNano())[:16]}
+	s := session{Dir: r.dir, From: here, Cluster: jobs.Address(r.o.Cluster)}
+	s.ID = shell.Fingerprint(here, r.dir, os.Getpid(), time.Now().UnixNano())[:16]
 	if again && old.Cluster != "" && old.Cluster == s.Cluster {
 		if err := r.withdraw(old); err != nil {
 			return err

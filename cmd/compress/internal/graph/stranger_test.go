@@ -13,8 +13,9 @@ import (
 	"github.com/modelcompress/compress/internal/jobs"
 )
 
-// TestStrangersOrders: an item starts nothing but a job that the folder itself has handed over, as the folder says it: not a command line
-// that comes along, not another key, by which outputs would be removed, not a job that is not due, not a name that leads elsewhere.
+// TestStrangersOrders: an item starts nothing but a job that the folder itself has handed over, as the folder says it:
+// not a command line that comes along, not another key, by which outputs would be removed, not a job that is not due,
+// not a name that leads elsewhere.
 func TestStrangersOrders(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, stateFolder), 0o777); err != nil {

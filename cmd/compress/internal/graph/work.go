@@ -65,7 +65,8 @@ func (c call) write(dir string) error {
 	return shell.WriteFile(callFile(dir, c.Job), text)
 }
 
-// readCall reads how a job is done. The job has to be one that is handed over at present, from what it is handed over for.
+// readCall reads how a job is done. The job has to be one that is handed over at present, from what it is handed over
+// for.
 func readCall(dir string, k order) (c call, err error) {
 	text, err := regular.ReadFile(callFile(dir, k.Job), maxCall)
 	if err == nil {

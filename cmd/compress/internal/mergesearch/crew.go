@@ -217,7 +217,7 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 	}
 	for path, want := range spec.Files {
 		if have, err := shell.FileHash(ctx, path); err != nil || have != want {
-			return nil, nil, crew.Withheld(fmt.Errorf("%w: statistics %q are not the coordinator's", jobs.ErrRefused, path), cmpError(err, fmt.Errorf("hash %.12s", have)))
+			return nil, nil, different("statistics", path, err, have)
 		}
 	}
 	for _, a := range spec.Aims {
@@ -225,7 +225,7 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 			continue
 		}
 		if have, err := a.Tasks.hash(ctx); err != nil || have != a.Hash {
-			return nil, nil, crew.Withheld(fmt.Errorf("%w: tasks %q are not the coordinator's", jobs.ErrRefused, a.Tasks.Entry), cmpError(err, fmt.Errorf("hash %.12s", have)))
+			return nil, nil, different("tasks", a.Tasks.Entry, err, have)
 		}
 	}
 	dev, err := w.Job.Device()
@@ -244,6 +244,12 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 	b := newBench(spec, scratch, slots, w.Device)
 	b.folders, b.onDisk = folders, onDisk || spec.OnDisk
 	return b.handle, func() { _, _ = b.close(), release() }, nil // what it leaves is in a temporary folder
+}
+
+// different refuses files that are not the coordinator's. What they are is said here alone.
+func different(what, path string, err error, hash string) error {
+	refusal := fmt.Errorf("%w: %s %q are not the coordinator's", jobs.ErrRefused, what, path)
+	return crew.Withheld(refusal, cmpError(err, fmt.Errorf("hash %.12s", hash)))
 }
 
 // find looks for the models' files and checks that they are the coordinator's.
@@ -267,7 +273,8 @@ func find(ctx context.Context, places []string, spec *Spec) (map[string]string, 
 		case errors.Is(err, fs.ErrNotExist) || err == nil && sum != spec.Hashes[i]:
 			return nil, fmt.Errorf("%w: no folder with the files of %s (%s there), hash %.12s", jobs.ErrRefused, in.Name, strconv.Quote(in.Folder), spec.Hashes[i])
 		case err != nil:
-			return nil, crew.Withheld(fmt.Errorf("%w: %s cannot be read (%q there)", jobs.ErrRefused, in.Name, in.Folder), err)
+			refusal := fmt.Errorf("%w: %s cannot be read (%q there)", jobs.ErrRefused, in.Name, in.Folder)
+			return nil, crew.Withheld(refusal, err)
 		}
 		folders[in.Name] = in.Folder
 	}

@@ -270,8 +270,8 @@ func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merg
 // errUntrue: what somebody measured is not what is measured here.
 var errUntrue = errors.New("a score that a worker gave is not true")
 
-// confirm measures the best candidate here, before it is written: others than this process may have measured it. The same program on the
-// same kind of device gives the same bits.
+// confirm measures the best candidate here, before it is written: others than this process may have measured it. The
+// same program on the same kind of device gives the same bits.
 func (s *search) confirm(ctx context.Context, recipe []byte, score float64) error {
 	b := s.bench
 	if cap(b.free) == 0 { // all work was left to others
@@ -286,7 +286,8 @@ func (s *search) confirm(ctx context.Context, recipe []byte, score float64) erro
 		return err
 	}
 	if r.Failed != "" || r.Score != score {
-		return fmt.Errorf("%w: the best candidate was said to have a loss of %.6g, and here it has %.6g%s (HINT: a worker lies or computes wrongly; start again with workers that you know)",
+		return fmt.Errorf("%w: the best candidate was said to have a loss of %.6g, and here it has %.6g%s "+
+			"(HINT: a worker lies or computes wrongly; start again with workers that you know)",
 			errUntrue, score, r.Score, r.Failed)
 	}
 	return nil

@@ -41,7 +41,8 @@ func TestForeignCandidates(t *testing.T) {
 	}
 }
 
-// TestForeignOffers: a damaged offer is refused, and what a coordinator hears of a worker's files is that they are not its own.
+// TestForeignOffers: a damaged offer is refused, and what a coordinator hears of a worker's files is that they are not
+// its own.
 func TestForeignOffers(t *testing.T) {
 	for _, s := range []Spec{{}, {Hashes: []string{"x"}}, {Files: map[string]string{"/etc/hostname": "x"}}} {
 		text, err := json.Marshal(s)

@@ -435,13 +435,15 @@ func (b *batch) check(_ jobs.Item, data []byte) error {
 // unitOf is the run of an item.
 func (b *batch) unitOf(item jobs.Item) (u unit, err error) {
 	err = jobs.Decode(item.Data, &u)
-	if err != nil || u.Model < 0 || u.Model >= len(b.plan.Models) || u.Task < 0 || u.Task >= len(b.plan.Tasks) || item.ID != fmt.Sprintf("%d-%d", u.Model, u.Task) {
+	within := u.Model >= 0 && u.Model < len(b.plan.Models) && u.Task >= 0 && u.Task < len(b.plan.Tasks)
+	if err != nil || !within || item.ID != fmt.Sprintf("%d-%d", u.Model, u.Task) {
 		return u, fmt.Errorf("%w: item %s", ErrPlan, item.ID)
 	}
 	return u, nil
 }
 
-// take takes the results of a run. Who did it only says that it is done, and whether an earlier one was there: the figures lie in its folder.
+// take takes the results of a run. Who did it only says that it is done, and whether an earlier one was there: the
+// figures lie in its folder.
 func (b *batch) take(r *BatchReport, item jobs.Item, data []byte) error {
 	u, err := b.unitOf(item)
 	if err != nil {

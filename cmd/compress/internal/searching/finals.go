@@ -92,8 +92,9 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 // errUntrue: what somebody measured is not what is measured here.
 var errUntrue = errors.New("a measurement that a worker gave is not true")
 
-// confirm measures metrics here, where others than this process may have measured them, before anything is made of them. The same program
-// on the same kind of device gives the same bits; that is what makes a worker fit for this search in the first place.
+// confirm measures metrics here, where others than this process may have measured them, before anything is made of
+// them. The same program on the same kind of device gives the same bits; that is what makes a worker fit for this
+// search in the first place.
 func (s *search) confirm(rung fitness.Rung, names ...string) error {
 	if !s.o.Shared() && !s.o.Resume {
 		return nil // nobody else was there
@@ -108,7 +109,8 @@ func (s *search) confirm(rung fitness.Rung, names ...string) error {
 			return err
 		}
 		if own.Rejected != given[i].Rejected || !slices.Equal(own.Values, given[i].Values) {
-			return fmt.Errorf("%s, rung %s: %w: it said %v%s, and here it is %v%s (HINT: a worker lies or computes wrongly; start again without --resume, with workers that you know)",
+			return fmt.Errorf("%s, rung %s: %w: it said %v%s, and here it is %v%s "+
+				"(HINT: a worker lies or computes wrongly; start again without --resume, with workers that you know)",
 				name, rung, errUntrue, given[i].Values, given[i].Rejected, own.Values, own.Rejected)
 		}
 	}

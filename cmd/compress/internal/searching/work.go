@@ -102,7 +102,8 @@ func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Devic
 		}
 		return out, nil
 	}
-	return out, crew.Withheld(fmt.Errorf("%w: no model with the hash %.12s (%q there)", jobs.ErrRefused, s.Fingerprint, s.Path), errors.Join(faults...))
+	refusal := fmt.Errorf("%w: no model with the hash %.12s (%q there)", jobs.ErrRefused, s.Fingerprint, s.Path)
+	return out, crew.Withheld(refusal, errors.Join(faults...))
 }
 
 // flat lays windows one after the other.
