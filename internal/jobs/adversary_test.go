@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math"
@@ -286,41 +287,54 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestEncrypted: an address that is not loopback has a certificate of its own, which workers know by its fingerprint,
-// and which the next server of the same folder has too, as it has the token.
+// TestEncrypted: an address that is not loopback has a certificate of its own, which the next server of the same folder
+// has too, as it has the token; an open server has neither. Workers know a certificate by its fingerprint, or by its
+// authority. (No test listens where others could reach it.)
 func TestEncrypted(t *testing.T) {
-	keep := filepath.Join(t.TempDir(), "keys")
-	var url, fingerprint string
-	for round := range 2 {
-		s, _ := open(t, ServerOptions{Listen: "0.0.0.0:0", Keep: keep}, Events{})
-		here := func(text string) string { // the tests speak to loopback only
-			scheme, rest, _ := strings.Cut(text, "://")
-			user, _, _ := strings.Cut(rest, "@")
-			return fmt.Sprintf("%s://%s@127.0.0.1:%s", scheme, user, text[strings.LastIndexByte(text, ':')+1:])
-		}
-		if strings.Contains(s.URL(), "0.0.0.0") || strings.Contains(s.URL(), "[::]") || !strings.HasPrefix(s.URL(), "tls://") {
-			t.Errorf("nobody can join at %s", s.URL())
-		}
-		secret, _, _ := strings.Cut(s.URL(), "@")
-		if round > 0 && (secret != url || s.Pin() != fingerprint) {
-			t.Error("the second server is another one")
-		}
-		url, fingerprint = secret, s.Pin()
-		c, err := Connect(t.Context(), Options{URL: here(s.URL()), Access: Access{Pin: s.Pin()}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Close()
-		for name, a := range map[string]Access{"no authority": {}, "another": {Pin: pin([]byte("x"))}} {
-			if c, err := Connect(t.Context(), Options{URL: here(s.URL()), Access: a}); err == nil {
-				c.Close()
-				t.Errorf("%s: the certificate is believed", name)
-			}
-		}
-		s.Close()
+	dir := t.TempDir()
+	far := ServerOptions{Listen: "0.0.0.0:0", Keep: filepath.Join(dir, "kept", "keys")}
+	first, err := far.keys()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if st, err := os.Stat(keep); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("the token can be read by others: %v %v", st.Mode(), err)
+	again, err := far.keys()
+	if err != nil || first.Cert == nil || len(first.Token) < leastToken || again.Token != first.Token || string(again.Cert) != string(first.Cert) {
+		t.Errorf("%d and %d bytes of a token: %v", len(first.Token), len(again.Token), err)
+	}
+	if st, err := os.Stat(far.Keep); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the token can be read by others: %v", err)
+	}
+	for name, o := range map[string]ServerOptions{"open": {Listen: "0.0.0.0:0", Open: true}, "loopback": {Listen: "[::1]:0"}} {
+		if k, err := o.keys(); err != nil || k.Cert != nil || (k.Token == "") != o.Open {
+			t.Errorf("%s: %+v %v", name, k, err)
+		}
+	}
+
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	if err := errors.Join(writeSecret(cert, first.Cert), writeSecret(key, first.Key)); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := open(t, ServerOptions{Listen: "127.0.0.1:0", Cert: cert, Key: key}, Events{})
+	if !strings.HasPrefix(s.URL(), "tls://worker:") || s.Pin() != "" {
+		t.Errorf("%s, fingerprint %q", s.URL(), s.Pin())
+	}
+	block, _ := pem.Decode(first.Cert)
+	c, err := Connect(t.Context(), Options{URL: s.URL(), Access: Access{Pin: pin(block.Bytes)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for name, a := range map[string]Access{"no authority": {}, "another": {Pin: pin([]byte("x"))}} {
+		if c, err := Connect(t.Context(), Options{URL: s.URL(), Access: a}); err == nil {
+			c.Close()
+			t.Errorf("%s: the certificate is believed", name)
+		}
+	}
+	plain := strings.Replace(s.URL(), "tls://", "nats://", 1)
+	if c, err := Connect(t.Context(), Options{URL: plain, Access: Access{Pin: pin(block.Bytes)}}); err != nil {
+		t.Error("the server says itself that it encrypts:", err)
+	} else {
+		c.Close()
 	}
 }
 
