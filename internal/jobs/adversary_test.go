@@ -146,7 +146,8 @@ func TestFalseResults(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(said, "\n")
-	if len(said) < 11 || strings.ContainsRune(all, 0x1b) || !strings.Contains(all, `w\x1b[2J n6 no square`) {
+	// Ten: the one of n9 calls itself a failure, and those that lie there from before are tried again without a word.
+	if len(said) < 10 || strings.ContainsRune(all, 0x1b) || !strings.Contains(all, `w\x1b[2J n6 no square`) {
 		t.Errorf("%d were told: %s", len(said), all)
 	}
 }
