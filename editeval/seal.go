@@ -48,6 +48,16 @@ func (s *Study) finished(folder, last string, v any) bool {
 	return missing(err) || s.whole(folder, want, err)
 }
 
+// Written reports whether the results of an unedited model, or of a sequence if u is one, lie in the folder.
+func (s *Study) Written(model string, u *Unit) bool {
+	file := filepath.Join(s.dir, baseFolder, model, editsFile)
+	if u != nil {
+		file = filepath.Join(s.dir, s.folder(*u), sequenceFile)
+	}
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 // whole tells whether a folder of results is what it was when it had some hashes, unless these could not be read.
 func (s *Study) whole(folder string, want map[string]string, err error) bool {
 	if err == nil {

@@ -69,6 +69,9 @@ type SearchOptions struct {
 	OnDisk bool `json:"-"`
 	// Rate rates candidates elsewhere, each as a Judge of this recipe and these options would; nil: one after the other, here.
 	Rate SearchRate `json:"-"`
+	// Confirm looks at the best recipe and its score before anything is written; its error ends the search. It may be
+	// nil.
+	Confirm func(ctx context.Context, recipe []byte, score float64) error `json:"-"`
 }
 
 // SearchReport says what a search found.
@@ -126,11 +129,26 @@ func Search(ctx context.Context, path string, text []byte, dst string, o SearchO
 	if err != nil {
 		return nil, err
 	}
+	if o.Confirm != nil {
+		if err := o.Confirm(ctx, result.Recipe, result.Score); err != nil {
+			return nil, err
+		}
+	}
 	report := &SearchReport{
 		Version: output.Version(), Options: o, Variables: result.Variables, Values: result.Values, Score: result.Score, Start: result.Start,
 		Steps: result.Steps, Recipe: string(result.Recipe),
 	}
 	return report, output.WriteFile(filepath.Join(dst, BestName), result.Recipe)
+}
+
+// SearchCandidate finds out whether a text is a candidate of a recipe: the recipe itself with a number within its
+// bounds in the place of every open one, and nothing else. path names the recipe for messages.
+func SearchCandidate(path string, recipe, candidate []byte) error {
+	space, err := tune.Parse(path, recipe)
+	if err != nil {
+		return faulty(err)
+	}
+	return space.Check(candidate)
 }
 
 // validate returns every fault of the options, joined.

@@ -83,7 +83,10 @@ func TestForeignServers(t *testing.T) {
 // natsServer starts a server of its own.
 func natsServer(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
-	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	o.Host, o.NoSigs, o.NoLog = "127.0.0.1", true, true
+	if o.Port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
 	s, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)

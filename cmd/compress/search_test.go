@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // searchArgs is a small search.
@@ -172,24 +173,18 @@ func killedWorkers(t *testing.T, binary, want string) {
 // vanishingCluster: the cluster goes away in the middle of a search, with all that it stored; the search waits, says so, and goes on.
 func vanishingCluster(t *testing.T, binary, want string) {
 	out := filepath.Join(t.TempDir(), "out")
-	server, err := jobs.Serve(jobs.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := server.URL()
+	cluster := natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	url, port := cluster.ClientURL(), cluster.Addr().(*net.TCPAddr).Port
 	waited, back, stopped := false, false, false
-	err = follow(t, exec.Command(binary, searchArgs(out, "--cluster", url)...), func(line string) {
+	err := follow(t, exec.Command(binary, searchArgs(out, "--cluster", url)...), func(line string) {
 		switch {
 		case strings.HasPrefix(line, "generation 1 ") && !stopped:
 			stopped = true
-			if err := server.Close(); err != nil {
-				t.Error(err)
-			}
+			cluster.Shutdown()
+			cluster.WaitForShutdown()
 		case strings.Contains(line, "the cluster does not answer") && !waited:
 			waited = true
-			if server, err = jobs.Serve(jobs.ServerOptions{Dir: t.TempDir(), Listen: strings.TrimPrefix(url, "nats://")}); err != nil {
-				t.Error(err)
-			}
+			natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Port: port})
 		case strings.Contains(line, "the cluster is back"):
 			back = true
 		}
@@ -201,7 +196,6 @@ func vanishingCluster(t *testing.T, binary, want string) {
 		t.Errorf("waiting was told: %v, coming back: %v", waited, back)
 	}
 	sameSearch(t, "cluster", out, want)
-	server.Close()
 }
 
 // TestRefusedWorkers: workers with another model, or of another build, refuse the work, and both sides say so.

@@ -53,7 +53,7 @@ func (r *rig) queue(t *testing.T, v verb, calls, number int) record {
 	defer h.end()
 	for round := 0; ; round++ {
 		line := r.line(v, round > 0)
-		line.args, line.limit = append(line.args, "--listen", address), 5*time.Minute
+		line.args, line.limit = append(line.args, "--listen", address, "--let-anyone-join"), 5*time.Minute
 		f := fault{match: call.changes, kill: true}
 		if round < 3 {
 			f.at = 1 + draw.IntN(calls/2)

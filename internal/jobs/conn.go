@@ -42,6 +42,35 @@ type Events struct {
 	Back    func()                      // and is back
 	Joined  func(worker string)         // a worker has begun to serve an offer of this connection
 	Refused func(worker, reason string) // a worker won't serve it
+
+	// Rejected: a result was thrown away, since it is none or none of its item, and the item is handed out again.
+	Rejected func(worker, item, reason string)
+	// Skipped: something on the list of offers is no offer, or one that this worker cannot serve.
+	Skipped func(name, reason string)
+}
+
+// sayings are what was told once and need not be told again. There is a bound, so that nobody can have us say things
+// for ever.
+type sayings struct {
+	mu   sync.Mutex
+	done map[string]bool
+}
+
+// maxSayings is how much others can have us say.
+const maxSayings = 1000
+
+// first reports whether a text is new, and there is room to say it.
+func (s *sayings) first(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done[text] || len(s.done) >= maxSayings {
+		return false
+	}
+	if s.done == nil {
+		s.done = map[string]bool{}
+	}
+	s.done[text] = true
+	return true
 }
 
 // Options of a connection.
@@ -49,6 +78,7 @@ type Options struct {
 	URL    string  // nats://host:port of a cluster, several separated by commas; or
 	Server *Server // the server inside this process
 	Name   string  // who this is, in results and events
+	Access Access  // to a cluster
 	Events Events
 }
 
@@ -61,6 +91,7 @@ type Conn struct {
 	store  *storage // of the server inside this process; nil for others
 
 	served atomic.Bool // something was asked for and done
+	said   sayings
 
 	mu   sync.Mutex
 	lost bool
@@ -76,9 +107,15 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	}
 	where := Address(o.URL)
 	if o.Server != nil {
-		opts, where, c.store = append(opts, nats.InProcessServer(o.Server.nats)), "the server inside the program", o.Server.storage
+		where, c.store = "the server inside the program", o.Server.storage
+		// Answers come to an inbox of its own, which workers cannot listen to.
+		opts = append(opts, nats.InProcessServer(o.Server.nats), nats.UserInfo(ownUser, o.Server.own), nats.CustomInboxPrefix("_COORDINATOR"))
 	}
-	var err error
+	access, err := o.Access.options()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, access...)
 	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", where, ErrConnect, err)
 	}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,13 +37,18 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) { d.take(m.Data) })
+	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) {
+		d.take(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m.Data)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	for {
 		missing, err := d.sweep(ctx)
+		if err == nil {
+			err = d.worn()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
 		}
@@ -54,6 +60,9 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 			select {
 			case <-d.arrived:
 				missing = d.missing()
+				if d.again() {
+					cancel() // at once, not when the next look is due
+				}
 			case <-d.q.c.storeFailed():
 				cancel()
 				return nil, fmt.Errorf("offer %s: %w", q.offer.Name, q.c.store.err)
@@ -74,45 +83,108 @@ type doing struct {
 
 	mu      sync.Mutex
 	found   map[string]Result
-	wanted  map[string]bool
+	wanted  map[string]int // items by their identifiers
+	refused map[string]int // results that were thrown away
+	seen    int            // of all these, when they were last looked at
+	broken  error          // one item had too many of these
 	arrived chan struct{}
 }
 
+// maxRefused is how many results of an item are thrown away before the work is given up: who gives them won't stop.
+const maxRefused = 20
+
 func (d *doing) check() error {
-	d.wanted = map[string]bool{}
+	d.wanted, d.refused = map[string]int{}, map[string]int{}
 	limit := d.q.c.nc.MaxPayload() - 4096
-	for _, it := range d.items {
+	for i, it := range d.items {
+		_, twice := d.wanted[it.ID]
 		switch {
 		case !names.MatchString(it.ID):
 			return fmt.Errorf("%w: identifier %q; want letters, digits, - and _", ErrItem, it.ID)
-		case d.wanted[it.ID]:
+		case twice:
 			return fmt.Errorf("%w: identifier %s is there twice", ErrItem, it.ID)
 		case int64(len(it.Data)) > limit:
 			return fmt.Errorf("%w: %s has %d bytes; the server takes %d", ErrItem, it.ID, len(it.Data), limit)
 		}
-		d.wanted[it.ID] = true
+		d.wanted[it.ID] = i
 	}
 	return nil
 }
 
-// take keeps the first result of an item that is waited for.
-func (d *doing) take(text []byte) {
-	var r Result
-	if json.Unmarshal(text, &r) != nil {
-		return // not from a worker of ours
+// take keeps the first result of an item that is waited for. It reports whether a text is one, or need not be.
+func (d *doing) take(id string, text []byte) bool {
+	d.mu.Lock()
+	i, wanted := d.wanted[id]
+	_, twice := d.found[id]
+	d.mu.Unlock()
+	if twice || !wanted {
+		return true
 	}
+
+	// The check may take its time.
+	r, err := readResult(text, id)
+	if err == nil && r.Failure == "" && d.q != nil && d.q.check != nil {
+		err = d.q.check(d.items[i], r.Data)
+	}
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, twice := d.found[r.ID]; twice || !d.wanted[r.ID] {
-		return
+	if _, twice := d.found[id]; twice {
+		return true
 	}
-	if d.found[r.ID] = r; d.done != nil {
+	if err != nil {
+		d.refuse(r, err)
+		return false
+	}
+	if d.found[id] = r; d.done != nil {
 		d.done(r)
 	}
+	d.wake()
+	return true
+}
+
+// refuse notes a result that does not count.
+func (d *doing) refuse(r Result, err error) {
+	if d.refused == nil {
+		d.refused = map[string]int{}
+	}
+	d.refused[r.ID]++
+	reason := Plain(err.Error(), maxReason)
+	if d.refused[r.ID] >= maxRefused {
+		d.broken = fmt.Errorf("%w: %s: %d results of it were none, the last by %s: %s", ErrItem, r.ID, maxRefused, cmp.Or(r.Worker, "somebody"), reason)
+	}
+	if d.q != nil && d.q.c.events.Rejected != nil && d.q.c.said.first("rejected "+r.ID+" "+r.Worker+" "+reason) {
+		d.q.c.events.Rejected(cmp.Or(r.Worker, "somebody"), r.ID, reason)
+	}
+	d.wake()
+}
+
+// wake has Do look at what is there.
+func (d *doing) wake() {
 	select {
 	case d.arrived <- struct{}{}:
 	default:
 	}
+}
+
+// again reports whether results were thrown away since it was last asked, so that items have to be handed out again.
+func (d *doing) again() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, k := range d.refused {
+		n += k
+	}
+	more := n > d.seen
+	d.seen = n
+	return more
+}
+
+// worn is the error of an item that had too many results that were none.
+func (d *doing) worn() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.broken
 }
 
 func (d *doing) has(id string) bool {
@@ -154,14 +226,16 @@ func (d *doing) sweep(ctx context.Context) (missing int, err error) {
 // settle finds the result of an item or makes sure that the item is in the queue.
 func (d *doing) settle(ctx context.Context, it Item) error {
 	text, err := d.q.stored(ctx, it.ID)
-	if err == nil && !d.handed[it.ID] && failure(text) {
-		text, err = nil, d.q.forget(ctx, it.ID)
-	}
-	if err != nil || text != nil {
-		if text != nil {
-			d.take(text)
-		}
+	if err != nil {
 		return err
+	}
+	if text != nil && (d.handed[it.ID] || !failure(text)) && d.take(it.ID, text) {
+		return nil
+	}
+	if text != nil { // what is in its way: a failure of an earlier call, or no result at all
+		if err := d.q.forget(ctx, it.ID); err != nil {
+			return err
+		}
 	}
 	_, err = d.q.c.js.Publish(ctx, d.q.offer.work()+"."+it.ID, it.Data)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) { // the storage is gone
@@ -196,6 +270,9 @@ func (q *Queue) forget(ctx context.Context, id string) error {
 func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 	stream, err := q.c.js.Stream(ctx, q.offer.stream("done"))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if q.joined { // withdrawn, or its coordinator has yet to restore it
+			return nil, nil
+		}
 		return nil, q.ensure(ctx)
 	}
 	if err != nil {
@@ -207,6 +284,9 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.Data == nil { // a message without anything in it is one nevertheless
+		return []byte{}, nil
 	}
 	return m.Data, nil
 }

@@ -295,12 +295,9 @@ func TestVanishingServer(t *testing.T) {
 			if kept {
 				dirs[1] = dirs[0]
 			}
-			s, err := Serve(ServerOptions{Dir: dirs[0], Listen: "127.0.0.1:0"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := cluster(t, dirs[0], -1)
 			lost, back := make(chan struct{}, 100), make(chan struct{}, 100)
-			c, err := Connect(t.Context(), Options{URL: s.URL(), Events: Events{Lost: func(error) { lost <- struct{}{} }, Back: func() { back <- struct{}{} }}})
+			c, err := Connect(t.Context(), Options{URL: s.ClientURL(), Events: Events{Lost: func(error) { lost <- struct{}{} }, Back: func() { back <- struct{}{} }}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -308,7 +305,7 @@ func TestVanishingServer(t *testing.T) {
 			q := offer(t, c, Offer{Name: "q", Contract: "1", Patience: time.Second}, "")
 			gate := make(chan struct{})
 			within(t, func(ctx context.Context) {
-				w, err := Connect(ctx, Options{URL: s.URL(), Name: "w"})
+				w, err := Connect(ctx, Options{URL: s.ClientURL(), Name: "w"})
 				if err != nil {
 					t.Error(err)
 					return
@@ -326,14 +323,12 @@ func TestVanishingServer(t *testing.T) {
 			third := make(chan struct{}, 1)
 			go func() {
 				<-third
-				host, port, _ := net.SplitHostPort(strings.TrimPrefix(s.URL(), "nats://"))
-				s.Close()
+				port := s.Addr().(*net.TCPAddr).Port
+				s.Shutdown()
+				s.WaitForShutdown()
 				<-lost
 				close(gate) // the worker is done while there is no server
-				var err error
-				if s, err = Serve(ServerOptions{Dir: dirs[1], Listen: net.JoinHostPort(host, port)}); err != nil {
-					t.Error(err)
-				}
+				s = cluster(t, dirs[1], port)
 			}()
 			results, err := q.Do(t.Context(), squares(8), func(r Result) {
 				if r.ID == "n2" {
@@ -345,7 +340,8 @@ func TestVanishingServer(t *testing.T) {
 			}
 			checkSquares(t, results, 8)
 			<-back
-			s.Close()
+			s.Shutdown()
+			s.WaitForShutdown()
 		})
 	}
 }

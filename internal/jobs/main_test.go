@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // TestMain makes the test program a worker where the environment says so.
@@ -49,6 +51,20 @@ func workerProcess(url string) error {
 			return square(it)
 		}, nil, nil
 	})
+}
+
+// cluster is a server that is not inside a coordinator: whoever reaches it may do everything.
+func cluster(t *testing.T, dir string, port int) *server.Server {
+	s, err := server.NewServer(&server.Options{ServerName: "cluster", JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, Host: "127.0.0.1", Port: port})
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	s.Start()
+	if !s.ReadyForConnections(startTime) {
+		t.Error("the cluster does not start")
+	}
+	return s
 }
 
 // square is the work of the tests.

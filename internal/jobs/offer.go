@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,12 +22,16 @@ type Offer struct {
 	Kind     string `json:"kind"`     // which program part the work is for
 	Contract string `json:"contract"` // what the results depend on besides the items: builds, models, data
 	Spec     string `json:"spec"`     // SHA-256 of the specification, filled in by [Conn.Offer]
+	Bytes    int    `json:"bytes"`    // of the specification, filled in by [Conn.Offer]
 
 	Patience time.Duration `json:"patience"` // after a worker's last sign of life until its item goes to another; default 1 minute
 	Attempts int           `json:"attempts"` // that an item may be begun; default 5
 }
 
-var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var (
+	names  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	hashes = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
 
 func (o *Offer) withDefaults() error {
 	if !names.MatchString(o.Name) {
@@ -38,25 +43,51 @@ func (o *Offer) withDefaults() error {
 	if o.Attempts == 0 {
 		o.Attempts = 5
 	}
-	if o.Patience < 0 || o.Attempts < 0 {
+	switch {
+	case o.Patience < leastPatience || o.Patience > mostPatience || o.Attempts < 1 || o.Attempts > mostAttempts:
 		return fmt.Errorf("%w: %s: patience %v, %d attempts", ErrOffer, o.Name, o.Patience, o.Attempts)
+	case o.Kind != "" && !names.MatchString(o.Kind):
+		return fmt.Errorf("%w: %s: kind %.100q; want letters, digits, - and _", ErrOffer, o.Name, o.Kind)
+	case len(o.Contract) > maxContract || Plain(o.Contract, maxContract) != o.Contract:
+		return fmt.Errorf("%w: %s: a contract that cannot be shown", ErrOffer, o.Name)
+	case o.Spec != "" && !hashes.MatchString(o.Spec):
+		return fmt.Errorf("%w: %s: the hash of its specification is none", ErrOffer, o.Name)
+	case o.Bytes < 0 || o.Bytes > maxSpec:
+		return fmt.Errorf("%w: %s: a specification of %d bytes; at most %d", ErrOffer, o.Name, o.Bytes, maxSpec)
 	}
 	return nil
 }
+
+// Bounds on what an offer says. A patience of nothing would have workers say without a pause that they are alive.
+const (
+	leastPatience = 10 * time.Millisecond
+	mostPatience  = 24 * time.Hour
+	mostAttempts  = 1000
+	maxContract   = 1000
+	maxSpec       = 256 << 20
+	maxOffers     = 1000
+)
 
 // Subjects and streams of an offer.
 func (o *Offer) work() string            { return "compress.work." + o.Name }
 func (o *Offer) done() string            { return "compress.done." + o.Name }
 func (o *Offer) signs() string           { return "compress.signs." + o.Name }
 func (o *Offer) stream(of string) string { return "compress_" + of + "_" + o.Name }
-func (o *Offer) specBucket() string      { return "compress_spec_" + o.Name }
+func (o *Offer) spec(part int) string    { return fmt.Sprintf("compress.spec.%s.%d", o.Name, part) }
 
 // Queue is an offer, seen by its coordinator or by a worker.
 type Queue struct {
 	c     *Conn
 	offer Offer
 	spec  []byte
+
+	joined bool                               // a worker's: it makes nothing of what is missing
+	check  func(item Item, data []byte) error // of results, see [Queue.Accept]; nil: none
 }
+
+// Accept has every result looked at before it counts: one that check refuses is thrown away, said to [Events.Rejected],
+// and the item is handed out again. Without it every result counts that is one by its form.
+func (q *Queue) Accept(check func(item Item, data []byte) error) { q.check = check }
 
 // Offer makes an offer, or finds the one that an earlier run of the same coordinator left, with its results. An offer of that
 // name with another contract or specification is refused with [ErrOffer].
@@ -64,8 +95,11 @@ func (c *Conn) Offer(ctx context.Context, o Offer, spec []byte) (*Queue, error) 
 	if err := o.withDefaults(); err != nil {
 		return nil, err
 	}
+	if len(spec) > maxSpec {
+		return nil, fmt.Errorf("%w: %s: a specification of %d bytes; at most %d", ErrOffer, o.Name, len(spec), maxSpec)
+	}
 	sum := sha256.Sum256(spec)
-	o.Spec = hex.EncodeToString(sum[:])
+	o.Spec, o.Bytes = hex.EncodeToString(sum[:]), len(spec)
 	q := &Queue{c: c, offer: o, spec: bytes.Clone(spec)}
 	if err := c.persist(ctx, q.ensure); err != nil {
 		return nil, fmt.Errorf("offer %s: %w", o.Name, err)
@@ -82,8 +116,8 @@ func (q *Queue) ensure(ctx context.Context) error {
 	entry, err := kv.Get(ctx, q.offer.Name)
 	switch {
 	case err == nil:
-		var found Offer
-		if err := json.Unmarshal(entry.Value(), &found); err != nil || found.Contract != q.offer.Contract || found.Spec != q.offer.Spec || found.Kind != q.offer.Kind {
+		found, err := readOffer(entry.Value(), q.offer.Name)
+		if err != nil || found.Contract != q.offer.Contract || found.Spec != q.offer.Spec || found.Kind != q.offer.Kind {
 			return fmt.Errorf("%w: %s is the name of other work", ErrOffer, q.offer.Name)
 		}
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
@@ -92,13 +126,7 @@ func (q *Queue) ensure(ctx context.Context) error {
 	if err := q.ensureStreams(ctx); err != nil {
 		return err
 	}
-	store, err := q.c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: q.offer.specBucket()})
-	if err == nil {
-		if _, err = store.GetInfo(ctx, "spec"); errors.Is(err, jetstream.ErrObjectNotFound) {
-			_, err = store.PutBytes(ctx, "spec", q.spec)
-		}
-	}
-	if err != nil {
+	if err := q.ensureSpec(ctx); err != nil {
 		return err
 	}
 	text, err := json.Marshal(q.offer)
@@ -112,13 +140,13 @@ func (q *Queue) ensure(ctx context.Context) error {
 func (q *Queue) ensureStreams(ctx context.Context) error {
 	if _, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: q.offer.stream("done"), Subjects: []string{q.offer.done() + ".*"}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: 1, AllowDirect: true,
-		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgs: maxItems,
 	}); err != nil {
 		return err
 	}
 	if _, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: q.offer.stream("work"), Subjects: []string{q.offer.work() + ".*"}, Storage: jetstream.FileStorage, Retention: jetstream.WorkQueuePolicy,
-		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
+		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgs: maxItems,
 	}); err != nil {
 		return err
 	}
@@ -126,6 +154,34 @@ func (q *Queue) ensureStreams(ctx context.Context) error {
 		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.offer.Patience, MaxAckPending: -1, MaxDeliver: -1,
 	})
 	return err
+}
+
+// maxItems bounds what a queue holds, whoever puts it there: the server keeps some hundred bytes of memory for each.
+const maxItems = 1 << 20
+
+// partSize is that of the messages that a specification comes in; servers take 1 MiB unless they are told otherwise.
+const partSize = 256 << 10
+
+// ensureSpec stores the specification, in parts that a worker can get one by one, without making anything on the
+// server.
+func (q *Queue) ensureSpec(ctx context.Context) error {
+	stream, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: q.offer.stream("spec"), Subjects: []string{"compress.spec." + q.offer.Name + ".*"}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: 1,
+		AllowDirect: true, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
+	})
+	if err != nil {
+		return err
+	}
+	parts := slices.Collect(slices.Chunk(q.spec, partSize))
+	if stream.CachedInfo().State.Msgs == uint64(len(parts)) {
+		return nil
+	}
+	for i, part := range parts {
+		if _, err := q.c.js.Publish(ctx, q.offer.spec(i), part); err != nil && !present(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Withdraw takes the offer back and removes its items and results.
@@ -145,70 +201,113 @@ func (q *Queue) Withdraw(ctx context.Context) error {
 			kv.Delete(ctx, q.offer.Name),
 			gone(q.c.js.DeleteStream(ctx, q.offer.stream("work"))),
 			gone(q.c.js.DeleteStream(ctx, q.offer.stream("done"))),
-			gone(q.c.js.DeleteObjectStore(ctx, q.offer.specBucket())),
+			gone(q.c.js.DeleteStream(ctx, q.offer.stream("spec"))),
 		)
 	})
 }
 
-// Offers lists what is on offer, by name.
+// Offers lists what is on offer, by name. What is listed and is no offer is left out, and told to [Events.Skipped]
+// once.
 func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 	var list []Offer
 	err := c.persist(ctx, func(ctx context.Context) error {
 		list = nil
-		kv, err := c.offers(ctx)
+		kv, err := c.js.KeyValue(ctx, offersBucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		keys, err := kv.Keys(ctx)
-		if errors.Is(err, jetstream.ErrNoKeysFound) {
-			return nil
+		keys, err := c.offerNames(ctx)
+		if err != nil {
+			return err
 		}
-		slices.Sort(keys)
 		for _, key := range keys {
 			entry, err := kv.Get(ctx, key)
 			if errors.Is(err, jetstream.ErrKeyNotFound) {
 				continue
 			}
+			if err != nil && !errors.Is(err, jetstream.ErrInvalidKey) {
+				return err
+			}
 			var o Offer
 			if err == nil {
-				err = json.Unmarshal(entry.Value(), &o)
-			}
-			if err == nil {
-				err = o.withDefaults()
+				o, err = readOffer(entry.Value(), key)
 			}
 			if err != nil {
-				return fmt.Errorf("%w: %s: %w", ErrOffer, key, err)
+				c.skip(key, err)
+				continue
 			}
 			list = append(list, o)
 		}
-		return err
+		return nil
 	})
 	return list, err
 }
 
-// maxSpec is the size of the largest specification that a worker takes, in bytes.
-const maxSpec = 1 << 30
+// offerNames lists the keys of the list of offers. It only asks: a watcher, as the list's own methods make it, needs
+// the right to make consumers, by which a worker could send anything anywhere.
+func (c *Conn) offerNames(ctx context.Context) ([]string, error) {
+	const prefix = "$KV." + offersBucket + "."
+	stream, err := c.js.Stream(ctx, "KV_"+offersBucket)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for subject := range info.State.Subjects {
+		keys = append(keys, strings.TrimPrefix(subject, prefix))
+	}
+	slices.Sort(keys)
+	if len(keys) > maxOffers {
+		c.skip("the list of offers", fmt.Errorf("%w: %d are listed, the first %d are looked at", ErrOffer, len(keys), maxOffers))
+		keys = keys[:maxOffers]
+	}
+	return keys, nil
+}
+
+// skip tells once that something is no offer.
+func (c *Conn) skip(name string, reason error) {
+	if c.events.Skipped == nil {
+		return
+	}
+	name, text := Plain(name, maxName), Plain(reason.Error(), maxReason)
+	if c.said.first("skipped " + name + " " + text) {
+		c.events.Skipped(name, text)
+	}
+}
 
 // fetchSpec gives the specification of an offer.
-func (c *Conn) fetchSpec(ctx context.Context, o Offer) (spec []byte, err error) {
-	err = c.persist(ctx, func(ctx context.Context) error {
-		store, err := c.js.ObjectStore(ctx, o.specBucket())
-		if err != nil {
+func (c *Conn) fetchSpec(ctx context.Context, o Offer) ([]byte, error) {
+	spec := make([]byte, 0, min(o.Bytes, partSize))
+	for len(spec) < o.Bytes {
+		var part []byte
+		err := c.persist(ctx, func(ctx context.Context) error {
+			stream, err := c.js.Stream(ctx, o.stream("spec"))
+			if err != nil {
+				return err
+			}
+			m, err := stream.GetLastMsgForSubject(ctx, o.spec(len(spec)/partSize))
+			if err == nil {
+				part = m.Data
+			}
 			return err
-		}
-		info, err := store.GetInfo(ctx, "spec")
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if info.Size > maxSpec {
-			return fmt.Errorf("%w: %s: a specification of %d bytes", ErrOffer, o.Name, info.Size)
+		if len(part) != min(partSize, o.Bytes-len(spec)) {
+			break
 		}
-		spec, err = store.GetBytes(ctx, "spec")
-		return err
-	})
-	sum := sha256.Sum256(spec)
-	if err == nil && hex.EncodeToString(sum[:]) != o.Spec {
-		err = fmt.Errorf("%w: %s: the specification is damaged", ErrOffer, o.Name)
+		spec = append(spec, part...)
 	}
-	return spec, err
+	sum := sha256.Sum256(spec)
+	if hex.EncodeToString(sum[:]) != o.Spec {
+		return nil, fmt.Errorf("%w: %s: the specification is damaged", ErrOffer, o.Name)
+	}
+	return spec, nil
 }

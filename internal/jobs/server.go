@@ -1,10 +1,16 @@
 package jobs
 
 import (
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -23,12 +29,55 @@ type ServerOptions struct {
 	Dir string // folder for items and results; empty: a temporary one that Close removes
 
 	// Listen is the host:port at which workers of other processes can join; port 0 chooses one. Empty: no port is opened.
-	// There is no password: whoever reaches the address can take part.
 	Listen string
+
+	// TokenFile has what workers have to show in its first line; empty: a token is made. Open is for a server without
+	// one: whoever reaches the address is a worker.
+	TokenFile string
+	Open      bool
+
+	// Cert and Key are files of the certificate for --listen and of its key. Without them an address that other
+	// machines can reach gets a certificate of its own, unless the server is open; workers know it by [Server.Pin].
+	Cert, Key string
+
+	// Keep is a file for the token and the certificate that the server makes, so that its workers still know it when it
+	// is started again there; empty: they are made anew.
+	Keep string
 
 	// Sync brings every item to the disk before it counts as stored. Without it a crash of the machine, not of the program, can
 	// lose the last seconds; what is lost is handed over again.
 	Sync bool
+}
+
+// The users of a server: the coordinator inside the process, and everybody else.
+const (
+	ownUser    = "coordinator"
+	workerUser = "worker"
+)
+
+// Limits of a server, whoever it is that reaches it.
+const (
+	maxPayload     = 1 << 20  // bytes of an item or a result
+	maxConnections = 1024     // at the same time
+	maxSubs        = 4096     // of a connection
+	maxPending     = 16 << 20 // bytes that wait for a connection that does not read
+	maxMemory      = 64 << 20 // bytes of streams in memory, of which there are none
+	maxStore       = 16 << 30 // bytes on the disk
+	loginTime      = 5.0      // seconds until a connection has to have shown who it is
+)
+
+// ofWorkers is all that a worker may do: look at offers and specifications, take items, say that it is at them, and
+// give results. It can neither make nor withdraw an offer, nor hand out an item, nor listen to what goes to the
+// coordinator.
+func ofWorkers() *server.Permissions {
+	return &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{
+			"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.>", "$JS.API.STREAM.MSG.GET.*",
+			"$JS.API.CONSUMER.INFO.*.workers", "$JS.API.CONSUMER.MSG.NEXT.*.workers", "$JS.ACK.*.workers.>", "$JS.ACK.*.*.*.workers.>",
+			"compress.done.*.*", "compress.signs.*",
+		}},
+		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+	}
 }
 
 // Server is a NATS server with JetStream inside this process.
@@ -36,13 +85,22 @@ type Server struct {
 	nats    *server.Server
 	release func() error // of a temporary folder; nil: there is none
 	storage *storage
+	own     string // password of the connections inside this process
+	keys    keys
+	options ServerOptions
 }
 
 // Serve starts a server. The error wraps [ErrServer].
 func Serve(o ServerOptions) (*Server, error) {
-	s := &Server{}
+	s := &Server{options: o, own: rand.Text()}
 	opts := &server.Options{
 		ServerName: "compress", JetStream: true, StoreDir: o.Dir, NoSigs: true, NoLog: true, SyncAlways: o.Sync, DontListen: o.Listen == "",
+		MaxPayload: maxPayload, MaxConn: maxConnections, MaxSubs: maxSubs, MaxPending: maxPending, AuthTimeout: loginTime,
+		JetStreamMaxMemory: maxMemory, JetStreamMaxStore: maxStore,
+		Users: []*server.User{{Username: ownUser, Password: s.own}},
+	}
+	if err := s.admit(opts); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrServer, err)
 	}
 	if o.Listen != "" {
 		host, port, err := net.SplitHostPort(o.Listen)
@@ -85,12 +143,79 @@ func Serve(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// URL is where workers of other processes reach the server; empty if it does not listen.
+// admit says who may connect from outside, and how.
+func (s *Server) admit(opts *server.Options) (err error) {
+	o := s.options
+	if o.Listen == "" {
+		return nil
+	}
+	if s.keys, err = o.keys(); err != nil {
+		return err
+	}
+
+	worker := &server.User{Username: workerUser, Password: s.keys.Token, Permissions: ofWorkers()}
+	if o.Open {
+		worker.Password = rand.Text() // nobody needs to know it
+		opts.NoAuthUser = workerUser
+	}
+	opts.Users = append(opts.Users, worker)
+
+	certificate, err := s.keys.certificate()
+	if err != nil || certificate == nil {
+		return err
+	}
+	opts.TLS, opts.TLSTimeout = true, loginTime
+	opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}}
+	return nil
+}
+
+// URL is where workers of other processes reach the server, with what they have to show; empty if it does not listen.
 func (s *Server) URL() string {
+	if s.Address() == "" || s.options.Open {
+		return s.Address()
+	}
+	scheme, host, _ := strings.Cut(s.Address(), "://")
+	return scheme + "://" + url.UserPassword(workerUser, s.keys.Token).String() + "@" + host
+}
+
+// Address is the URL without what workers have to show. Where the server listens at every address of the machine it has
+// one of those that others can reach.
+func (s *Server) Address() string {
 	if s.nats.Addr() == nil {
 		return ""
 	}
-	return "nats://" + s.nats.Addr().String()
+	scheme := "nats://"
+	if s.keys.Cert != nil {
+		scheme = "tls://"
+	}
+	host, port, err := net.SplitHostPort(s.nats.Addr().String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return scheme + net.JoinHostPort(reachable(), port)
+	}
+	return scheme + s.nats.Addr().String()
+}
+
+// Pin is the fingerprint of the certificate that the server made for itself; empty if it has none, or one of a file.
+func (s *Server) Pin() string {
+	if s.options.Cert != "" || s.keys.Cert == nil {
+		return ""
+	}
+	block, _ := pem.Decode(s.keys.Cert)
+	return pin(block.Bytes)
+}
+
+// reachable is an address of this machine, or its name.
+func reachable() string {
+	list, err := net.InterfaceAddrs()
+	for _, a := range list {
+		if ip, ok := a.(*net.IPNet); err == nil && ok && ip.IP.IsGlobalUnicast() {
+			return ip.IP.String()
+		}
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "localhost"
 }
 
 // Close stops the server, after the connections to it.

@@ -181,8 +181,8 @@ func (q *Queue) sign(kind, reason string) {
 // Watch calls the connection's events Joined and Refused until stop is called.
 func (q *Queue) Watch() (stop func(), err error) {
 	sub, err := q.c.nc.Subscribe(q.offer.signs(), func(m *nats.Msg) {
-		var s sign
-		if json.Unmarshal(m.Data, &s) != nil {
+		s, err := readSign(m.Data)
+		if err != nil || !q.c.said.first(s.Kind+" "+s.Worker+" "+s.Reason) {
 			return
 		}
 		switch e := q.c.events; {
@@ -198,12 +198,23 @@ func (q *Queue) Watch() (stop func(), err error) {
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
+// public is what others may hear of an error: all of it, unless it says itself what part.
+func public(err error) string {
+	var part interface{ Public() string }
+	if errors.As(err, &part) {
+		return part.Public()
+	}
+	return err.Error()
+}
+
 // Opener decides whether a worker serves an offer. It returns the handler of its items, and what to call when the offer is
 // gone, which may be nil; or an error, which is told to the coordinator and should wrap [ErrRefused].
 type Opener func(ctx context.Context, o Offer, spec []byte) (h Handler, free func(), err error)
 
-// Join serves the offers that appear, all together up to slots items at a time, until ctx ends. When an offer is refused and no
-// other is being served, Join ends with the reason.
+// Join serves the offers that appear, all together up to slots items at a time, until ctx ends. When all offers are
+// refused that there are at the beginning, Join ends with the reasons. One that is refused later is told to
+// [Events.Skipped], as is at any time what is no offer: a worker that waits for work is not ended by whoever can make
+// an offer.
 func (c *Conn) Join(ctx context.Context, slots int, open Opener) error {
 	j := &joining{c: c, open: open, slots: make(chan struct{}, slots), serving: map[string]context.CancelFunc{}, refused: map[string]bool{}}
 	defer j.wg.Wait()
@@ -230,6 +241,7 @@ type joining struct {
 	slots   chan struct{}
 	serving map[string]context.CancelFunc // by key
 	refused map[string]bool
+	begun   bool // the offers of the beginning were looked at
 	wg      sync.WaitGroup
 }
 
@@ -246,8 +258,14 @@ func (j *joining) follow(ctx context.Context, list []Offer) (err error) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			j.refused[key] = true
-			(&Queue{c: j.c, offer: o}).sign("refused", e.Error())
+			j.refuse(key)
+			if errors.Is(e, ErrOffer) || j.begun {
+				j.c.skip(o.Name, e)
+			}
+			if errors.Is(e, ErrOffer) {
+				continue
+			}
+			(&Queue{c: j.c, offer: o}).sign("refused", Plain(public(e), maxReason))
 			err = errors.Join(err, fmt.Errorf("offer %s: %w", o.Name, e))
 		}
 	}
@@ -257,18 +275,28 @@ func (j *joining) follow(ctx context.Context, list []Offer) (err error) {
 			delete(j.serving, key)
 		}
 	}
-	if len(j.serving) > 0 {
-		return nil
-	}
 	if err != nil {
 		_ = j.c.nc.FlushTimeout(askTime) // so that the coordinator hears of it
+	}
+	late := j.begun || len(j.serving) > 0
+	j.begun = j.begun || len(list) > 0
+	if late {
+		return nil
 	}
 	return err
 }
 
+// refuse remembers an offer that is not served. There is a bound on how many; then all are looked at anew.
+func (j *joining) refuse(key string) {
+	if len(j.refused) >= maxOffers {
+		clear(j.refused)
+	}
+	j.refused[key] = true
+}
+
 func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 	spec, err := j.c.fetchSpec(ctx, o)
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // withdrawn meanwhile
 	}
 	if err != nil {
@@ -281,7 +309,7 @@ func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 	ctx, j.serving[key] = context.WithCancel(ctx)
 	j.wg.Go(func() {
 		// It ends with ctx alone: everything else is waited for.
-		_ = (&Queue{c: j.c, offer: o, spec: spec}).serve(ctx, j.slots, handle)
+		_ = (&Queue{c: j.c, offer: o, spec: spec, joined: true}).serve(ctx, j.slots, handle)
 		if free != nil {
 			free()
 		}

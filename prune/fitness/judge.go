@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/gp"
@@ -280,6 +281,52 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 		}
 	}
 	return out, nil
+}
+
+// Answers finds out whether a measure can be the answer to a task: it has as many values as the judge has cases and
+// data, all of them finite and none below zero, or a reason why there are none. Where the measure was taken elsewhere
+// this says nothing about its truth.
+func (j *Judge) Answers(t Task, m Measure) error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: the answer to %.100s on the rung %.20s has %s", ErrTask, t.Metric, t.Rung, fmt.Sprintf(format, args...))
+	}
+	if m.Rejected != "" {
+		if len(m.Values)+len(m.Windows)+len(m.NearTies) > 0 {
+			return bad("values although the metric is said to be unusable")
+		}
+		return nil
+	}
+	cases := len(j.subjects) * len(j.o.Settings)
+	if len(m.Values) != cases {
+		return bad("%d values for %d cases", len(m.Values), cases)
+	}
+	if !areLosses(m.Values) {
+		return bad("a value that is no loss")
+	}
+	if n := len(m.NearTies); n != 0 && n != cases || slices.ContainsFunc(m.NearTies, func(v int64) bool { return v < 0 }) {
+		return bad("%d numbers of near ties for %d cases", n, cases)
+	}
+	if t.Rung != Select && t.Rung != Test {
+		if len(m.Windows) > 0 {
+			return bad("windows")
+		}
+		return nil
+	}
+	if len(m.Windows) != cases {
+		return bad("windows of %d cases, not %d", len(m.Windows), cases)
+	}
+	for k, v := range m.Windows {
+		want := len(j.subjects[k/len(j.o.Settings)].set(t.Rung).data.IDs)
+		if len(v) != want || !areLosses(v) || mean(v) != m.Values[k] {
+			return bad("%d windows of case %d, not the losses of %d", len(v), k+1, want)
+		}
+	}
+	return nil
+}
+
+// areLosses reports whether values are finite and none is below zero.
+func areLosses(list []float64) bool {
+	return !slices.ContainsFunc(list, func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) })
 }
 
 // quick measures with the statistics of the dense models.

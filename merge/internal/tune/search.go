@@ -32,6 +32,17 @@ type Rating struct {
 // Its error, or that of done, ends the search.
 type Rate func(ctx context.Context, recipes [][]byte, done func(k int, r Rating) error) error
 
+// Check refuses what no rating is.
+func (r Rating) Check() error {
+	switch {
+	case r.Failed != "" && r.Score != -1:
+		return fmt.Errorf("%w: a score of %g and a failure", ErrScore, r.Score)
+	case math.IsNaN(r.Score) || math.IsInf(r.Score, 0):
+		return fmt.Errorf("%w: a score of %g", ErrScore, r.Score)
+	}
+	return nil
+}
+
 // Score rates a recipe; less is better. An error that wraps ErrCandidate counts as the worst score, any other ends the
 // search.
 type Score func(ctx context.Context, recipe []byte) (float64, error)

@@ -182,6 +182,49 @@ func (s *Space) fill(n *strict.Node, x []float64) *strict.Node {
 	return &out
 }
 
+// Check finds out whether a text is what [Space.Recipe] writes for some values, each within its bounds.
+func (s *Space) Check(recipe []byte) error {
+	src, err := strict.Parse("candidate", recipe)
+	if err != nil {
+		return err
+	}
+	x := make([]float64, len(s.Variables))
+	for i := range x {
+		x[i] = math.NaN()
+	}
+	for i, d := range s.documents {
+		if i < len(src.Documents) {
+			s.collect(d, src.Documents[i], x)
+		}
+	}
+	for i, v := range s.Variables {
+		if !(x[i] >= v.Low && x[i] <= v.High) {
+			return fmt.Errorf("%w: %s is %g, not within [%g, %g]", ErrCandidate, v.Name, x[i], v.Low, v.High)
+		}
+	}
+	// Whatever else the text says, or says otherwise, shows here.
+	if !bytes.Equal(s.Recipe(x), recipe) {
+		return fmt.Errorf("%w: it is not the recipe with other numbers", ErrCandidate)
+	}
+	return nil
+}
+
+// collect finds the numbers that stand in the place of markers.
+func (s *Space) collect(n, filled *strict.Node, x []float64) {
+	if i, ok := s.holes[n]; ok {
+		if v, ok := filled.Number(); ok {
+			x[i] = v
+		}
+		return
+	}
+	for i := range min(len(n.Items), len(filled.Items)) {
+		s.collect(n.Items[i], filled.Items[i], x)
+	}
+	for i := range min(len(n.Entries), len(filled.Entries)) {
+		s.collect(n.Entries[i].Value, filled.Entries[i].Value, x)
+	}
+}
+
 // Start gives the starting point.
 func (s *Space) Start() []float64 {
 	out := make([]float64, len(s.Variables))

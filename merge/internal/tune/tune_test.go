@@ -300,3 +300,24 @@ func TestOneFault(t *testing.T) {
 		}
 	}
 }
+
+// TestCheck: a candidate is the recipe with other numbers within their bounds, and nothing else is one.
+func TestCheck(t *testing.T) {
+	text := "merge_method: linear\nmodels:\n  - model: a\n    parameters: {weight: {search: [0, 1], name: w}}\n  - model: b\n    parameters: {weight: {search: [0, 1], name: w}}\n"
+	s, err := Parse("recipe.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(s.Recipe([]float64{0.25}))
+	if err := s.Check([]byte(good)); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{
+		"", text, good + "---\nmerge_method: linear\n", good + "# x\n", string(s.Recipe([]float64{1.5})), string(s.Recipe([]float64{math.NaN()})),
+		strings.Replace(good, "0.25", "0.5", 1), strings.Replace(good, "0.25", "0.250", 2), strings.Replace(good, "a", "c", 1),
+	} {
+		if err := s.Check([]byte(bad)); err == nil {
+			t.Errorf("%q is a candidate", bad)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -21,13 +22,16 @@ import (
 
 // Options of [Assemble].
 type Options struct {
-	Cluster string // address of a cluster; empty: a server in this process
-	Listen  string // host:port at which others reach that server; empty: no port
-	Dir     string // where that server keeps items and results
-	Slots   int    // items that are worked on at the same time in this process; 0: none
-	Kind    string // of the work
-	Name    string // of the offer
-	Spec    []byte // what all items have in common
+	Where Where  // the cluster, or how others reach the server in this process
+	Dir   string // where that server keeps items and results
+	Slots int    // items that are worked on at the same time in this process; 0: none
+	Kind  string // of the work
+	Name  string // of the offer
+	Spec  []byte // what all items have in common
+
+	// Check looks at a result before it counts: what it refuses is thrown away, and the item handed out again. nil:
+	// every result counts.
+	Check func(item jobs.Item, data []byte) error
 }
 
 // Crew is a queue with the workers in this process. Done and Spent are only valid between two calls of Do.
@@ -80,9 +84,7 @@ func Assemble(j *shell.Job, o Options, handle jobs.Handler) (_ *Crew, err error)
 	if c.conn, c.server, err = Connect(j, o, c.Note); err != nil {
 		return nil, err
 	}
-	if c.server != nil && c.server.URL() != "" {
-		c.Note("workers can join with: compress worker --cluster %s", c.server.URL())
-	}
+	Announce(o.Where, c.server, "workers", c.Note)
 	if err := c.offer(j, o); err != nil {
 		return nil, err
 	}
@@ -98,8 +100,8 @@ func Assemble(j *shell.Job, o Options, handle jobs.Handler) (_ *Crew, err error)
 // from any goroutine, tells what becomes of the cluster and who joins.
 func Connect(j *shell.Job, o Options, say func(format string, args ...any)) (_ *jobs.Conn, server *jobs.Server, err error) {
 	const own = "the coordinator's own worker"
-	co := jobs.Options{URL: o.Cluster, Name: own, Events: jobs.Events{
-		Lost: func(err error) { say("the cluster does not answer (%v); waiting for it", err) },
+	co := jobs.Options{URL: o.Where.Cluster, Access: o.Where.Access, Name: own, Events: jobs.Events{
+		Lost: func(err error) { say("the cluster does not answer (%s); waiting for it", told(err)) },
 		Back: func() { say("the cluster is back; going on") },
 		Joined: func(worker string) {
 			if worker != own {
@@ -107,9 +109,18 @@ func Connect(j *shell.Job, o Options, say func(format string, args ...any)) (_ *
 			}
 		},
 		Refused: func(worker, reason string) { say("worker %s refuses the work: %s", worker, reason) },
+		Rejected: func(worker, item, reason string) {
+			say("worker %s: its result of %s does not count: %s", worker, item, reason)
+		},
 	}}
-	if o.Cluster == "" {
-		if server, err = jobs.Serve(jobs.ServerOptions{Dir: o.Dir, Listen: o.Listen}); err != nil {
+	if o.Where.Cluster == "" {
+		so := jobs.ServerOptions{
+			Dir: o.Dir, Listen: o.Where.Listen, TokenFile: o.Where.Token, Open: o.Where.Anyone, Cert: o.Where.Cert, Key: o.Where.Key,
+		}
+		if o.Where.Listen != "" {
+			so.Keep = KeysFile(o.Dir)
+		}
+		if server, err = jobs.Serve(so); err != nil {
 			return nil, nil, err
 		}
 		co.Server = server
@@ -122,6 +133,31 @@ func Connect(j *shell.Job, o Options, say func(format string, args ...any)) (_ *
 		return nil, nil, err
 	}
 	return conn, server, nil
+}
+
+// KeysFile is where the server of a folder keeps what its workers know it by: beside the folder, which may be made
+// anew.
+func KeysFile(dir string) string {
+	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".keys")
+}
+
+// Announce says how workers join a server of this process, if they can. who are these workers.
+func Announce(w Where, s *jobs.Server, who string, say func(format string, args ...any)) {
+	if s == nil || s.URL() == "" {
+		return
+	}
+	if w.Anyone {
+		say("whoever reaches %s can take work and give results: there is no token and no encryption", s.Address())
+	}
+	say("%s can join with: %s", who, w.join(s))
+}
+
+// told is an error that may have a server's words in it.
+func told(err error) string {
+	if err == nil {
+		return "no reason given"
+	}
+	return jobs.Plain(err.Error(), 500)
 }
 
 // offer makes the offer.
@@ -137,6 +173,9 @@ func (c *Crew) offer(j *shell.Job, o Options) error {
 	offer := jobs.Offer{Name: o.Name, Kind: o.Kind, Contract: id, Patience: 20 * time.Second}
 	if c.queue, err = c.conn.Offer(j.Ctx, offer, o.Spec); err != nil {
 		return err
+	}
+	if o.Check != nil {
+		c.queue.Accept(o.Check)
 	}
 	c.stop, err = c.queue.Watch()
 	return err

@@ -20,7 +20,9 @@ import (
 // WorkerOptions are the flags of the verb worker.
 type WorkerOptions struct {
 	Cluster string
+	Access  jobs.Access
 	Models  []string // folders to look for the models in; empty: where the coordinator has them
+	Folders []string // folders of runs that may be worked in; empty: those of this user
 	Workers int      // items at the same time; 0: one for each processor
 }
 
@@ -33,14 +35,14 @@ func Work(j *shell.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 	if o.Workers < 0 {
 		return nil, shell.Usagef("--workers %d: want 0 (one for each processor) or more", o.Workers)
 	}
-	if err := (Where{Cluster: o.Cluster}).Validate(); err != nil {
+	if err := (Where{Cluster: o.Cluster, Access: o.Access}).Validate(); err != nil {
 		return nil, err
 	}
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{Job: j, Models: o.Models, dev: dev, served: map[string]*Served{}}
+	w := &Worker{Job: j, Models: o.Models, Folders: o.Folders, dev: dev, served: map[string]*Served{}}
 	if w.Slots = o.Workers; w.Slots == 0 {
 		w.Slots = max(1, dev.Info().Threads)
 	}
@@ -53,9 +55,10 @@ func Work(j *shell.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("%s-%d", host, os.Getpid())
-	conn, err := jobs.Connect(j.Ctx, jobs.Options{URL: o.Cluster, Name: name, Events: jobs.Events{
-		Lost: func(err error) { w.Note("the cluster does not answer (%v); waiting for it", err) },
-		Back: func() { w.Note("the cluster is back; going on") },
+	conn, err := jobs.Connect(j.Ctx, jobs.Options{URL: o.Cluster, Access: o.Access, Name: name, Events: jobs.Events{
+		Lost:    func(err error) { w.Note("the cluster does not answer (%s); waiting for it", told(err)) },
+		Back:    func() { w.Note("the cluster is back; going on") },
+		Skipped: func(name, reason string) { w.Note("offer %s is left out: %s", name, reason) },
 	}})
 	if err != nil {
 		return nil, err
@@ -121,9 +124,10 @@ func (w *Worker) counted(o jobs.Offer, handle jobs.Handler) jobs.Handler {
 
 // Worker is a process that works for others.
 type Worker struct {
-	Job    *shell.Job
-	Models []string // folders of models; empty: where the coordinator has them
-	Slots  int      // items at the same time
+	Job     *shell.Job
+	Models  []string // folders of models; empty: where the coordinator has them
+	Folders []string // folders of runs that may be worked in; empty: those of this user
+	Slots   int      // items at the same time
 
 	dev    kernels.Device
 	mu     sync.Mutex

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,9 +24,9 @@ const Kind = "run"
 // session is one run of the coordinator. It is what a worker elsewhere needs, who has to see the same folders.
 type session struct {
 	ID      string `json:"id"`
-	Dir     string `json:"dir"`  // as it stands in the jobs' command lines
-	From    string `json:"from"` // working directory that it counts from
-	Cluster string `json:"cluster,omitempty"`
+	Dir     string `json:"dir"`               // as it stands in the jobs' command lines
+	From    string `json:"from"`              // working directory that it counts from
+	Cluster string `json:"cluster,omitempty"` // without names and passwords
 }
 
 // offer is the name of the queue.
@@ -44,8 +45,9 @@ func (r *run) work() (err error) {
 		return err
 	}
 	old, again := readSession(r.dir)
-	s := session{Dir: r.dir, From: here, Cluster: r.o.Cluster, ID: shell.Fingerprint(here, r.dir, os.Getpid(), time.Now().UnixNano())[:16]}
-	if again && old.Cluster != "" && old.Cluster == r.o.Cluster {
+	s := session{Dir: r.dir, From: here, Cluster: jobs.Address(r.o.Cluster)}
+	s.ID = shell.Fingerprint(here, r.dir, os.Getpid(), time.Now().UnixNano())[:16]
+	if again && old.Cluster != "" && old.Cluster == s.Cluster {
 		if err := r.withdraw(old); err != nil {
 			return err
 		}
@@ -54,7 +56,7 @@ func (r *run) work() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := shell.WriteFile(filepath.Join(r.dir, stateFolder, sessionFile), spec); err != nil {
+	if err := crew.Vouch(filepath.Join(r.dir, stateFolder, sessionFile), spec); err != nil {
 		return err
 	}
 	threads, err := r.Threads()
@@ -71,7 +73,8 @@ func (r *run) work() (err error) {
 		return err
 	}
 	c, err := crew.Assemble(r.Job, crew.Options{
-		Cluster: r.o.Cluster, Listen: r.o.Listen, Dir: queueDir, Slots: slots, Kind: Kind, Name: s.offer(), Spec: spec,
+		Where: r.o.Where, Dir: queueDir, Slots: slots, Kind: Kind, Name: s.offer(), Spec: spec,
+		Check: r.check,
 	}, t.handle)
 	if err != nil {
 		return err
@@ -83,12 +86,15 @@ func (r *run) work() (err error) {
 	}
 	r.hand = func(k call) (*outcome, error) { return r.over(c, s, k) }
 	err = r.schedule()
+	for _, j := range r.jobs { // nothing is handed over any more
+		err = errors.Join(err, os.RemoveAll(callFile(r.dir, j.name)))
+	}
 	if r.o.Cluster != "" { // also after an interrupt, so that nobody goes on with it
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), 10*time.Second)
 		defer cancel()
 		err = errors.Join(err, c.Withdraw(ctx))
 	}
-	return errors.Join(err, c.Close(), os.RemoveAll(queueDir))
+	return errors.Join(err, c.Close(), os.RemoveAll(queueDir), os.RemoveAll(crew.KeysFile(queueDir)))
 }
 
 // withdraw takes the offer of an earlier run back, whose coordinator has died.
@@ -97,7 +103,7 @@ func (r *run) withdraw(old session) error {
 	if err != nil {
 		return err
 	}
-	c, err := crew.Assemble(r.Job, crew.Options{Cluster: old.Cluster, Kind: Kind, Name: old.offer(), Spec: spec}, nil)
+	c, err := crew.Assemble(r.Job, crew.Options{Where: r.o.Where, Kind: Kind, Name: old.offer(), Spec: spec}, nil)
 	if err != nil {
 		return err
 	}
@@ -120,9 +126,18 @@ func (r *run) without(t *team, slots int) error {
 	return r.schedule()
 }
 
+// order is an item of the queue: which job is to be done, and from what. How it is done the folder says.
+type order struct {
+	Job string `json:"job"`
+	Key string `json:"key"`
+}
+
 // over hands a job over and waits for what became of it.
 func (r *run) over(c *crew.Crew, s session, k call) (*outcome, error) {
-	data, err := json.Marshal(k)
+	if err := k.write(r.dir); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(order{k.Job, k.Key})
 	if err != nil {
 		return nil, err
 	}
@@ -132,17 +147,74 @@ func (r *run) over(c *crew.Crew, s session, k call) (*outcome, error) {
 	}
 	o := &outcome{State: stateFailed, Failure: res.Failure, Seconds: res.Seconds}
 	if res.Failure == "" {
-		err = json.Unmarshal(res.Data, o)
+		o, err = readOutcome(res.Data)
 	}
-	o.Worker = res.Worker
+	if o != nil {
+		o.Worker = res.Worker
+	}
 	return o, err
+}
+
+// readOutcome reads what somebody says of a job.
+func readOutcome(data []byte) (*outcome, error) {
+	o := &outcome{}
+	if err := jobs.Decode(data, o); err != nil {
+		return nil, err
+	}
+	o.Failure = jobs.Plain(o.Failure, maxFailure)
+	switch {
+	case o.Seconds < 0 || o.Seconds > maxSeconds || math.IsNaN(o.Seconds):
+		return nil, fmt.Errorf("%w: %g seconds", jobs.ErrItem, o.Seconds)
+	case o.State == stateFailed && o.Failure != "", (o.State == stateDone || o.State == stateKept) && o.Failure == "":
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: state %.40q, failure %.40q", jobs.ErrItem, o.State, o.Failure)
+}
+
+// Bounds on what is believed of a job.
+const (
+	maxFailure = 8192
+	maxSeconds = 10 * 365 * 24 * 3600
+)
+
+// check looks whether a job was done that is said to be: the folder has to say so too.
+func (r *run) check(it jobs.Item, data []byte) error { return r.checked(r.Ctx, it, data) }
+
+func (r *run) checked(ctx context.Context, it jobs.Item, data []byte) error {
+	o, err := readOutcome(data)
+	if err != nil || o.State == stateFailed {
+		return err
+	}
+	var k order
+	if err := jobs.Decode(it.Data, &k); err != nil {
+		return err
+	}
+	if !readRecord(r.dir, k.Job).isDone(ctx, r.hashes, r.dir, k.Key) {
+		return fmt.Errorf("%w: job %s is said to be done, and is not", jobs.ErrItem, k.Job)
+	}
+	return nil
+}
+
+// vouched reads an offer, whose folder has to say the same.
+func vouched(w *crew.Worker, text []byte) (s session, err error) {
+	if err := jobs.Decode(text, &s); err != nil {
+		return s, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
+	}
+	folder := s.Dir
+	if !filepath.IsAbs(folder) {
+		folder = filepath.Join(s.From, s.Dir)
+	}
+	if !filepath.IsAbs(folder) {
+		return s, fmt.Errorf("%w: specification: %.200q is no whole path", jobs.ErrRefused, folder)
+	}
+	return s, w.Vouched(folder, filepath.Join(stateFolder, sessionFile), text)
 }
 
 // Serve lets a worker process do jobs of a run elsewhere. It has to see the coordinator's folders under the same names.
 func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
-	var s session
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
+	s, err := vouched(w, text)
+	if err != nil {
+		return nil, nil, err
 	}
 	threads, err := w.Job.Threads()
 	if err != nil {

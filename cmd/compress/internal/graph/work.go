@@ -18,9 +18,10 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/regular"
 )
 
-// call is a job as it is handed to who does it.
+// call is how a job is done. Only the folder says it: what comes over the queue is the job's name and key.
 type call struct {
 	Job     string   `json:"job"`
 	Key     string   `json:"key"`
@@ -52,6 +53,39 @@ const (
 // lives.
 type program func(ctx context.Context, args []string, log, held *os.File) (code int, err error)
 
+// callFile is where the coordinator leaves how a job is done.
+func callFile(dir, job string) string { return filepath.Join(dir, stateFolder, job+".call") }
+
+// write leaves the call in the folder, before its job is handed over.
+func (c call) write(dir string) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return shell.WriteFile(callFile(dir, c.Job), text)
+}
+
+// readCall reads how a job is done. The job has to be one that is handed over at present, from what it is handed over
+// for.
+func readCall(dir string, k order) (c call, err error) {
+	text, err := regular.ReadFile(callFile(dir, k.Job), maxCall)
+	if err == nil {
+		err = jobs.Decode(text, &c)
+	}
+	if err != nil || c.Job != k.Job || c.Key != k.Key {
+		return call{}, fmt.Errorf("%w: the folder of the run has no job %s to be done from this", jobs.ErrItem, k.Job)
+	}
+	for _, name := range append(slices.Clone(c.Files), c.Outputs...) {
+		if !filepath.IsLocal(name) {
+			return call{}, fmt.Errorf("%w: job %s writes %q, which is not in its folder", jobs.ErrItem, k.Job, name)
+		}
+	}
+	return c, nil
+}
+
+// maxCall bounds a command line.
+const maxCall = 64 << 20
+
 // team does jobs.
 type team struct {
 	dir     string // as it stands in the jobs' arguments
@@ -73,9 +107,13 @@ func (t *team) path() string {
 
 // handle does an item of the queue.
 func (t *team) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
-	var c call
-	if err := json.Unmarshal(item.Data, &c); err != nil || !plainName.MatchString(c.Job) {
+	var k order
+	if err := jobs.Decode(item.Data, &k); err != nil || !plainName.MatchString(k.Job) || len(k.Job) > maxName*4 {
 		return nil, fmt.Errorf("%w: %s", jobs.ErrItem, item.ID)
+	}
+	c, err := readCall(t.path(), k)
+	if err != nil {
+		return nil, err
 	}
 	o, err := t.do(ctx, c)
 	if err != nil {

@@ -23,7 +23,8 @@ import (
 
 // Spec is what the candidates of a search have in common: all that a worker elsewhere needs besides the models' files.
 type Spec struct {
-	Path   string              `json:"path"` // of the recipe
+	Path   string              `json:"path"`   // of the recipe
+	Recipe string              `json:"recipe"` // with its open numbers
 	Inputs []merge.SearchInput `json:"inputs"`
 	Hashes []string            `json:"hashes"` // of the inputs
 	Files  map[string]string   `json:"files"`  // of statistics, with their hashes
@@ -139,6 +140,12 @@ func (b *bench) make() (*merge.Judge, error) {
 
 // handle rates a candidate.
 func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
+	if shell.Fingerprint(string(it.Data))[:32] != it.ID {
+		return nil, fmt.Errorf("%w: %s is not the one of its name", jobs.ErrItem, it.ID)
+	}
+	if err := merge.SearchCandidate(b.spec.Path, []byte(b.spec.Recipe), it.Data); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", jobs.ErrItem, it.ID, err)
+	}
 	r, err := b.rate(ctx, it.Data)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -150,6 +157,25 @@ func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
 	}
 	return json.Marshal(r)
 }
+
+// readRating reads what somebody says that a candidate is worth.
+func readRating(data []byte) (merge.SearchRating, error) {
+	var wire struct {
+		Score  *float64 `json:"score"`
+		Failed string   `json:"failed"`
+	}
+	if err := jobs.Decode(data, &wire); err != nil {
+		return merge.SearchRating{}, err
+	}
+	if wire.Score == nil {
+		return merge.SearchRating{}, fmt.Errorf("%w: a rating without a score", jobs.ErrItem)
+	}
+	r := merge.SearchRating{Score: *wire.Score, Failed: jobs.Plain(wire.Failed, maxFailed)}
+	return r, r.Check()
+}
+
+// maxFailed bounds why a candidate is said to have no score.
+const maxFailed = 2000
 
 // cmpError is the first of two errors.
 func cmpError(a, b error) error {
@@ -182,7 +208,7 @@ func (b *bench) close() error {
 // Serve decides about an offer of [Kind]: models, statistics and tasks must be the coordinator's.
 func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
 	spec := &Spec{}
-	if err := json.Unmarshal(text, spec); err != nil || len(spec.Hashes) != len(spec.Inputs) {
+	if err := jobs.Decode(text, spec); err != nil || len(spec.Hashes) != len(spec.Inputs) {
 		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, cmpError(err, errors.New("inputs without hashes")))
 	}
 	folders, err := find(ctx, w.Models, spec)
@@ -191,7 +217,7 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 	}
 	for path, want := range spec.Files {
 		if have, err := shell.FileHash(ctx, path); err != nil || have != want {
-			return nil, nil, fmt.Errorf("%w: statistics %s are not the coordinator's: %w", jobs.ErrRefused, path, cmpError(err, fmt.Errorf("hash %.12s", have)))
+			return nil, nil, different("statistics", path, err, have)
 		}
 	}
 	for _, a := range spec.Aims {
@@ -199,7 +225,7 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 			continue
 		}
 		if have, err := a.Tasks.hash(ctx); err != nil || have != a.Hash {
-			return nil, nil, fmt.Errorf("%w: tasks %s are not the coordinator's: %w", jobs.ErrRefused, a.Tasks.Entry, cmpError(err, fmt.Errorf("hash %.12s", have)))
+			return nil, nil, different("tasks", a.Tasks.Entry, err, have)
 		}
 	}
 	dev, err := w.Job.Device()
@@ -218,6 +244,12 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 	b := newBench(spec, dir, slots, w.Device)
 	b.folders, b.onDisk = folders, onDisk || spec.OnDisk
 	return b.handle, func() { _, _ = b.close(), release() }, nil // what it leaves is in a temporary folder
+}
+
+// different refuses files that are not the coordinator's. What they are is said here alone.
+func different(what, path string, err error, hash string) error {
+	refusal := fmt.Errorf("%w: %s %q are not the coordinator's", jobs.ErrRefused, what, path)
+	return crew.Withheld(refusal, cmpError(err, fmt.Errorf("hash %.12s", hash)))
 }
 
 // find looks for the models' files and checks that they are the coordinator's.
@@ -241,7 +273,8 @@ func find(ctx context.Context, places []string, spec *Spec) (map[string]string, 
 		case errors.Is(err, fs.ErrNotExist) || err == nil && sum != spec.Hashes[i]:
 			return nil, fmt.Errorf("%w: no folder with the files of %s (%s there), hash %.12s", jobs.ErrRefused, in.Name, strconv.Quote(in.Folder), spec.Hashes[i])
 		case err != nil:
-			return nil, err
+			refusal := fmt.Errorf("%w: %s cannot be read (%q there)", jobs.ErrRefused, in.Name, in.Folder)
+			return nil, crew.Withheld(refusal, err)
 		}
 		folders[in.Name] = in.Folder
 	}

@@ -98,6 +98,9 @@ func (s *search) run() (any, error) {
 		return nil, err
 	}
 	opts.Rate = s.rate
+	if s.o.Shared() || s.o.Resume {
+		opts.Confirm = s.confirm
+	}
 	result, err := merge.Search(s.Ctx, s.path, s.text, s.out, opts)
 	if err != nil {
 		return nil, s.Excerpted(err)
@@ -152,7 +155,8 @@ func (s *search) plan() (o merge.SearchOptions, err error) {
 
 // describe writes what candidates are into the specification, and hashes what they are made of.
 func (s *search) describe(p *merge.SearchPlan) (models map[string]string, err error) {
-	s.spec.Path, s.spec.Bytes, s.spec.OnDisk = s.path, p.Bytes, p.OnDisk != ""
+	s.spec.Path, s.spec.Recipe = s.path, string(s.text)
+	s.spec.Bytes, s.spec.OnDisk = p.Bytes, p.OnDisk != ""
 	s.spec.Files, models = map[string]string{}, map[string]string{}
 	for _, in := range p.Inputs {
 		if in.Folder, err = filepath.Abs(in.Folder); err != nil {
@@ -213,8 +217,9 @@ func (s *search) assemble() error {
 		return err
 	}
 	s.crew, err = crew.Assemble(s.Job, crew.Options{
-		Cluster: s.o.Cluster, Listen: s.o.Listen, Dir: s.state("queue"), Slots: slots, Kind: Kind,
+		Where: s.o.Where, Dir: s.state("queue"), Slots: slots, Kind: Kind,
 		Name: Kind + "-" + shell.Fingerprint(id, string(spec), string(s.text), s.Seed)[:16], Spec: spec,
+		Check: func(_ jobs.Item, data []byte) error { _, err := readRating(data); return err },
 	}, s.bench.handle)
 	return err
 }
@@ -243,8 +248,8 @@ func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merg
 	}
 	s.rounds++
 	_, err := s.crew.Do(ctx, fmt.Sprintf("round %d", s.rounds), items, func(r jobs.Result) error {
-		var rating merge.SearchRating
-		if err := json.Unmarshal(r.Data, &rating); err != nil {
+		rating, err := readRating(r.Data)
+		if err != nil {
 			return fmt.Errorf("worker %s: %w: %w", r.Worker, crew.ErrWork, err)
 		}
 		for _, k := range same[r.ID] {
@@ -260,6 +265,32 @@ func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merg
 		err = cmpError(s.bench.fault, err) // of this process, it says more
 	}
 	return err
+}
+
+// errUntrue: what somebody measured is not what is measured here.
+var errUntrue = errors.New("a score that a worker gave is not true")
+
+// confirm measures the best candidate here, before it is written: others than this process may have measured it. The
+// same program on the same kind of device gives the same bits.
+func (s *search) confirm(ctx context.Context, recipe []byte, score float64) error {
+	b := s.bench
+	if cap(b.free) == 0 { // all work was left to others
+		b = newBench(&s.spec, s.state("confirmed"), 1, s.Device)
+		b.onDisk = s.bench.onDisk
+	}
+	r, err := b.rate(ctx, recipe)
+	if b != s.bench {
+		err = errors.Join(err, b.close())
+	}
+	if err != nil {
+		return err
+	}
+	if r.Failed != "" || r.Score != score {
+		return fmt.Errorf("%w: the best candidate was said to have a loss of %.6g, and here it has %.6g%s "+
+			"(HINT: a worker lies or computes wrongly; start again with workers that you know)",
+			errUntrue, score, r.Score, r.Failed)
+	}
+	return nil
 }
 
 // found is the table of what a search found.

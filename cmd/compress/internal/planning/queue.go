@@ -25,13 +25,11 @@ func (r *run) connect() (*jobs.Conn, func() error, error) {
 		}
 	}
 	note := func(format string, a ...any) { r.say(fmt.Sprintf(format, a...)) }
-	conn, server, err := crew.Connect(r.Job, crew.Options{Cluster: r.o.Cluster, Listen: r.o.Listen, Dir: dir}, note)
+	conn, server, err := crew.Connect(r.Job, crew.Options{Where: r.o.Where, Dir: dir}, note)
 	if err != nil {
 		return nil, nil, err
 	}
-	if server != nil && server.URL() != "" {
-		note("workers that see the same folders can join with: compress worker --cluster %s", server.URL())
-	}
+	crew.Announce(r.o.Where, server, "workers that see the same folders", note)
 	return conn, func() error {
 		conn.Close()
 		if server != nil {
@@ -47,6 +45,9 @@ func (r *run) say(text string) {
 	defer r.team.mu.Unlock()
 	r.Note("%s", text)
 }
+
+// offerFile is where the folder says what its offer says.
+var offerFile = filepath.Join(editeval.StateFolder, "offer")
 
 // spec is what a worker elsewhere needs: the folders are the coordinator's, which it has to see too.
 type spec struct {
@@ -68,6 +69,9 @@ func (r *run) offer(conn *jobs.Conn) (*jobs.Queue, error) {
 	}
 	text, err := json.Marshal(spec{Dir: abs, Plan: plan, Contract: r.study.Contract, Data: r.study.Data})
 	if err != nil {
+		return nil, err
+	}
+	if err := crew.Vouch(filepath.Join(r.dir, offerFile), text); err != nil {
 		return nil, err
 	}
 	dev, err := r.Device()
@@ -134,11 +138,11 @@ func absolute(p editeval.Plan) (editeval.Plan, error) {
 // Serve lets a worker process do sequences of a run elsewhere. It has to see the coordinator's folders under the same names.
 func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
 	var sp spec
-	if err := json.Unmarshal(text, &sp); err != nil {
+	if err := jobs.Decode(text, &sp); err != nil {
 		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
 	}
-	if _, err := os.Stat(filepath.Join(sp.Dir, editeval.StateFolder)); err != nil {
-		return nil, nil, fmt.Errorf("%w: the coordinator's folder is not here: %w", jobs.ErrRefused, err)
+	if err := w.Vouched(sp.Dir, offerFile, text); err != nil {
+		return nil, nil, err
 	}
 	study, err := editeval.Open(sp.Plan, sp.Dir)
 	if err != nil {

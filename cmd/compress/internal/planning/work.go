@@ -2,7 +2,6 @@ package planning
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,15 +45,30 @@ func (it *item) model() string {
 
 // items are all pieces of work, the unedited models first.
 func (r *run) items() []item {
+	return itemsOf(&r.plan, r.study)
+}
+
+// itemsOf are the pieces of work of a plan.
+func itemsOf(plan *editeval.Plan, study *editeval.Study) []item {
 	var list []item
 	var names []string
-	for _, m := range r.plan.Models {
+	for _, m := range plan.Models {
 		list, names = append(list, item{Base: m.Name}), append(names, m.Name)
 	}
-	for _, u := range r.study.Units(names) {
+	for _, u := range study.Units(names) {
 		list = append(list, item{Unit: &u})
 	}
 	return list
+}
+
+// find is the piece of work of a name. What it is the plan says: over the queue come names alone.
+func (c *team) find(in jobs.Item) (item, error) {
+	for _, it := range itemsOf(c.plan, c.study) {
+		if it.id() == in.ID {
+			return it, nil
+		}
+	}
+	return item{}, fmt.Errorf("%w: item %s", jobs.ErrItem, in.ID)
 }
 
 // team does pieces of work, several at the same time, each on a model of its own.
@@ -124,9 +138,9 @@ const lockEvery = 200 * time.Millisecond
 
 // handle does a piece of work. The result lies in the folder; the queue only hears that it is done.
 func (c *team) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
-	var it item
-	if err := json.Unmarshal(in.Data, &it); err != nil || it.model() == "" {
-		return nil, fmt.Errorf("%w: item %s", jobs.ErrItem, in.ID)
+	it, err := c.find(in)
+	if err != nil {
+		return nil, err
 	}
 	lock, err := hold(c.dir, it.id())
 	for errors.Is(err, shell.ErrBusy) {
@@ -203,12 +217,9 @@ func (r *run) work() (err error) {
 func (r *run) collect(queue *jobs.Queue, list []item, t *track) error {
 	var items []jobs.Item
 	for _, it := range list {
-		data, err := json.Marshal(it)
-		if err != nil {
-			return err
-		}
-		items = append(items, jobs.Item{ID: it.id(), Data: data})
+		items = append(items, jobs.Item{ID: it.id()})
 	}
+	queue.Accept(r.check)
 	results, err := queue.Do(r.Ctx, items, func(res jobs.Result) {
 		r.team.mu.Lock()
 		defer r.team.mu.Unlock()
@@ -230,6 +241,18 @@ func (r *run) collect(queue *jobs.Queue, list []item, t *track) error {
 		return fmt.Errorf("%w: %s (HINT: --resume tries again what has failed)", errWork, strings.Join(failures, "; "))
 	}
 	return nil
+}
+
+// check looks whether a piece of work was done that is said to be: its results have to lie in the folder.
+func (r *run) check(in jobs.Item, data []byte) error {
+	if err := jobs.Decode(data, &struct{}{}); err != nil {
+		return err
+	}
+	it, err := r.team.find(in)
+	if err == nil && !r.study.Written(it.model(), it.Unit) {
+		err = fmt.Errorf("%w: %s is said to be done, and is not", jobs.ErrItem, in.ID)
+	}
+	return err
 }
 
 // errWork: a piece of work failed.

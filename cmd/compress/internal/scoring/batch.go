@@ -87,7 +87,7 @@ func readPlan(file string) (*Plan, error) {
 }
 
 // taken are names in the folder of a batch that are no models.
-var taken = []string{"comparison.json", "comparison.md", contractFile, "queue"}
+var taken = []string{"comparison.json", "comparison.md", contractFile, queueFolder}
 
 func (p *Plan) check(file string) error {
 	if len(p.Models) == 0 || len(p.Tasks) == 0 {
@@ -377,8 +377,11 @@ func (b *batch) run(who crew.Where, slots int) (*BatchReport, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := crew.Vouch(filepath.Join(b.dir, offerFile), spec); err != nil {
+		return nil, err
+	}
 	team, err := crew.Assemble(b.j, crew.Options{
-		Cluster: who.Cluster, Listen: who.Listen, Dir: filepath.Join(b.dir, "queue"), Slots: slots, Kind: Kind, Name: "eval-" + contract[:16], Spec: spec,
+		Where: who, Dir: filepath.Join(b.dir, queueFolder), Slots: slots, Kind: Kind, Name: "eval-" + contract[:16], Spec: spec, Check: b.check,
 	}, b.handle)
 	if errors.Is(err, jobs.ErrOffer) {
 		return nil, shell.Usagef("--resume: the interrupted batch had another plan, or other models or data: %w", err)
@@ -417,7 +420,7 @@ func (b *batch) collect(team *crew.Crew) (*BatchReport, error) {
 		if err := b.again(items[i]); err != nil {
 			return nil, err
 		}
-		if err := r.take(b.plan.Models[i/len(b.plan.Tasks)].Name, res.Data); err != nil {
+		if err := b.take(r, items[i], res.Data); err != nil {
 			return nil, err
 		}
 	}
@@ -430,11 +433,42 @@ type outcome struct {
 	Reused  bool                      `json:"reused"`
 }
 
-func (r *BatchReport) take(model string, data []byte) error {
+// check looks whether what somebody says of a run has the form of it. The figures are those of the run's folder.
+func (b *batch) check(_ jobs.Item, data []byte) error {
 	var o outcome
-	if err := json.Unmarshal(data, &o); err != nil {
+	return jobs.Decode(data, &o)
+}
+
+// unitOf is the run of an item.
+func (b *batch) unitOf(item jobs.Item) (u unit, err error) {
+	err = jobs.Decode(item.Data, &u)
+	within := u.Model >= 0 && u.Model < len(b.plan.Models) && u.Task >= 0 && u.Task < len(b.plan.Tasks)
+	if err != nil || !within || item.ID != fmt.Sprintf("%d-%d", u.Model, u.Task) {
+		return u, fmt.Errorf("%w: item %s", ErrPlan, item.ID)
+	}
+	return u, nil
+}
+
+// take takes the results of a run. Who did it only says that it is done, and whether an earlier one was there: the
+// figures lie in its folder.
+func (b *batch) take(r *BatchReport, item jobs.Item, data []byte) error {
+	u, err := b.unitOf(item)
+	if err != nil {
 		return err
 	}
+	var said, o outcome
+	if err := jobs.Decode(data, &said); err != nil {
+		return err
+	}
+	text, err := regular.ReadFile(filepath.Join(b.folder(u), resultsFile), maxResults)
+	if err == nil {
+		err = json.Unmarshal(text, &o)
+	}
+	if err != nil {
+		return err
+	}
+	o.Reused = said.Reused
+	model := b.plan.Models[u.Model].Name
 	if r.Results[model] == nil {
 		r.Results[model] = map[string]map[string]any{}
 	}
@@ -449,9 +483,9 @@ func (r *BatchReport) take(model string, data []byte) error {
 
 // handle does a run, unless its folder is there already.
 func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
-	var u unit
-	if err := json.Unmarshal(item.Data, &u); err != nil || u.Model >= len(b.plan.Models) || u.Task >= len(b.plan.Tasks) {
-		return nil, fmt.Errorf("%w: item %s", ErrPlan, item.ID)
+	u, err := b.unitOf(item)
+	if err != nil {
+		return nil, err
 	}
 	o := b.optionsOf(u)
 	if text, err := regular.ReadFile(filepath.Join(o.Out, resultsFile), maxResults); err == nil {
@@ -522,7 +556,7 @@ func (b *batch) finish(r *BatchReport, final string) error {
 		err = shell.WriteFile(filepath.Join(b.dir, "comparison.md"), md.Bytes())
 	}
 	if err == nil {
-		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, "queue")), os.RemoveAll(filepath.Join(b.dir, sumsFolder)), os.Remove(filepath.Join(b.dir, contractFile)))
+		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, queueFolder)), os.RemoveAll(crew.KeysFile(filepath.Join(b.dir, queueFolder))), os.Remove(filepath.Join(b.dir, offerFile)), os.RemoveAll(filepath.Join(b.dir, sumsFolder)), os.Remove(filepath.Join(b.dir, contractFile)))
 	}
 	if err == nil {
 		if err = os.Remove(final); errors.Is(err, fs.ErrNotExist) { // an empty folder may be there

@@ -2,7 +2,6 @@ package scoring
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -18,6 +17,12 @@ const Kind = "eval"
 // contractFile in the folder of a batch names the contract, by which a worker knows that it reaches the same folder.
 const contractFile = "contract"
 
+// Further names in the folder of a batch: what its offer says, and its queue. No model has the first.
+const (
+	offerFile   = ".offer"
+	queueFolder = "queue"
+)
+
 // work is what the runs of a batch have in common.
 type work struct {
 	Dir      string `json:"dir"` // that the runs are written to; workers have to reach it
@@ -29,11 +34,14 @@ type work struct {
 // Serve does runs of a batch for its coordinator: this process must reach the folder of the batch, and have the same models and data.
 func Serve(_ context.Context, w *crew.Worker, spec []byte) (jobs.Handler, func(), error) {
 	var s work
-	if err := json.Unmarshal(spec, &s); err != nil {
+	if err := jobs.Decode(spec, &s); err != nil {
 		return nil, nil, fmt.Errorf("%w: the specification is damaged: %w", jobs.ErrRefused, err)
 	}
 	if s.Plan == nil {
 		return nil, nil, fmt.Errorf("%w: the specification has no plan", jobs.ErrRefused)
+	}
+	if err := w.Vouched(s.Dir, offerFile, spec); err != nil {
+		return nil, nil, err
 	}
 	text, err := regular.ReadFile(filepath.Join(s.Dir, contractFile), maxResults)
 	if err != nil || string(text) != s.Contract {

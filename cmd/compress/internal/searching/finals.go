@@ -86,6 +86,34 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 		}
 	}
 	rep.Winner = rep.Finalists[0]
+	return s.confirm(fitness.Select, fitness.Wanda, fitness.Dense, prune.FormulaPrefix+rep.Winner.Formula)
+}
+
+// errUntrue: what somebody measured is not what is measured here.
+var errUntrue = errors.New("a measurement that a worker gave is not true")
+
+// confirm measures metrics here, where others than this process may have measured them, before anything is made of
+// them. The same program on the same kind of device gives the same bits; that is what makes a worker fit for this
+// search in the first place.
+func (s *search) confirm(rung fitness.Rung, names ...string) error {
+	if !s.o.Shared() && !s.o.Resume {
+		return nil // nobody else was there
+	}
+	given, err := s.ladder.Measure(s.Ctx, rung, names)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		own, err := s.judge.Measure(s.Ctx, fitness.Task{Judge: s.judge.ID(), Rung: rung, Metric: name})
+		if err != nil {
+			return err
+		}
+		if own.Rejected != given[i].Rejected || !slices.Equal(own.Values, given[i].Values) {
+			return fmt.Errorf("%s, rung %s: %w: it said %v%s, and here it is %v%s "+
+				"(HINT: a worker lies or computes wrongly; start again without --resume, with workers that you know)",
+				name, rung, errUntrue, given[i].Values, given[i].Rejected, own.Values, own.Rejected)
+		}
+	}
 	return nil
 }
 
@@ -129,6 +157,9 @@ func (s *search) test(rep *Report) error {
 	winner := got[slices.Index(names, prune.FormulaPrefix+rep.Winner.Formula)]
 	if winner.Rejected != "" {
 		return fmt.Errorf("%s on the test data: %w: %s", rep.Winner.Formula, errFinal, winner.Rejected)
+	}
+	if err := s.confirm(fitness.Test, fitness.Dense, prune.FormulaPrefix+rep.Winner.Formula); err != nil {
+		return err
 	}
 	for k, name := range s.judge.Cases() {
 		c := Case{Name: name, Windows: len(winner.Windows[k])}

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/crew"
 	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
@@ -41,6 +43,7 @@ func sets(s *fitness.Subject) [6]*corpus.Windows {
 // team is the queue of a search.
 type team struct {
 	*crew.Crew
+	judge  *fitness.Judge
 	rounds int // of measurements, each on one rung
 }
 
@@ -59,13 +62,14 @@ func assemble(j *shell.Job, o *Options, judge *fitness.Judge, spec Spec, slots i
 		return nil, err
 	}
 	c, err := crew.Assemble(j, crew.Options{
-		Cluster: o.Cluster, Listen: o.Listen, Dir: filepath.Join(o.Out, stateDir, "queue"), Slots: slots,
+		Where: o.Where, Dir: filepath.Join(o.Out, stateDir, "queue"), Slots: slots,
 		Kind: Kind, Name: "search-" + shell.Fingerprint(id, spec.Judge)[:16], Spec: text,
+		Check: func(it jobs.Item, data []byte) error { _, err := answer(judge, it.Data, data); return err },
 	}, handler(judge))
 	if err != nil {
 		return nil, err
 	}
-	return &team{Crew: c}, nil
+	return &team{Crew: c, judge: judge}, nil
 }
 
 // ask has tasks done by whoever takes them.
@@ -89,9 +93,9 @@ func (t *team) ask(ctx context.Context, tasks []fitness.Task) ([]fitness.Measure
 		return nil, err
 	}
 	answers := map[string]fitness.Measure{}
-	for _, r := range results {
-		var m fitness.Measure
-		if err := json.Unmarshal(r.Data, &m); err != nil {
+	for i, r := range results {
+		m, err := answer(t.judge, items[i].Data, r.Data)
+		if err != nil {
 			return nil, fmt.Errorf("worker %s: %w: %w", r.Worker, crew.ErrWork, err)
 		}
 		answers[r.ID] = m
@@ -103,6 +107,25 @@ func (t *team) ask(ctx context.Context, tasks []fitness.Task) ([]fitness.Measure
 	return out, nil
 }
 
+// answer reads what somebody says that a task gave: it has to be an answer to that task.
+func answer(judge *fitness.Judge, item, data []byte) (m fitness.Measure, err error) {
+	var task fitness.Task
+	if err := jobs.Decode(item, &task); err != nil {
+		return m, err
+	}
+	if err := jobs.Decode(data, &m); err != nil {
+		return m, err
+	}
+	m.Rejected = jobs.Plain(m.Rejected, maxRejected)
+	return m, judge.Answers(task, m)
+}
+
+// maxFormula bounds the text of a metric: no search makes a larger one.
+const maxFormula = 64 << 10
+
+// maxRejected bounds why a metric is said to be unusable.
+const maxRejected = 500
+
 // handler does tasks with a judge.
 func handler(judge *fitness.Judge) jobs.Handler {
 	return func(ctx context.Context, it jobs.Item) ([]byte, error) {
@@ -111,6 +134,12 @@ func handler(judge *fitness.Judge) jobs.Handler {
 		d.DisallowUnknownFields()
 		if err := d.Decode(&task); err != nil {
 			return nil, fmt.Errorf("%w: %w", fitness.ErrTask, err)
+		}
+		if task.ID() != it.ID {
+			return nil, fmt.Errorf("%w: it is not the one of its name", fitness.ErrTask)
+		}
+		if strings.HasPrefix(task.Metric, prune.TreePrefix) || len(task.Metric) > maxFormula {
+			return nil, fmt.Errorf("%w: the metric is neither a known one nor a formula", fitness.ErrTask)
 		}
 		m, err := judge.Measure(ctx, task)
 		if err != nil {

@@ -2,7 +2,6 @@ package searching
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -18,7 +17,7 @@ import (
 // Serve decides about an offer of [Kind]: the models must be the coordinator's. They are measured when the first task comes.
 func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
 	var spec Spec
-	if err := json.Unmarshal(text, &spec); err != nil {
+	if err := jobs.Decode(text, &spec); err != nil {
 		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
 	}
 	dev, err := w.Device()
@@ -103,7 +102,8 @@ func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Devic
 		}
 		return out, nil
 	}
-	return out, fmt.Errorf("%w: no model with the hash %.12s (%s there): %w", jobs.ErrRefused, s.Fingerprint, s.Path, errors.Join(faults...))
+	refusal := fmt.Errorf("%w: no model with the hash %.12s (%q there)", jobs.ErrRefused, s.Fingerprint, s.Path)
+	return out, crew.Withheld(refusal, errors.Join(faults...))
 }
 
 // flat lays windows one after the other.
