@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/mapped"
-	"github.com/modelcompress/compress/merge/internal/draw"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -119,7 +119,7 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 	if err != nil {
 		return nil, nil, err
 	}
-	key := draw.NewKey(m.options.Seed, "noise "+output+" "+p.name+" "+m.refs[p.model].String())
+	key := rng.NewWide(m.options.Seed, "noise "+output+" "+p.name+" "+m.refs[p.model].String())
 	return func(dst []float32, off int64) error {
 		if err := source.Read(dst, off); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 }
 
 // change adds an expert's noise, and scales its down projections.
-func (e *Expert) change(x []float32, key draw.Key, off int64, down bool) {
+func (e *Expert) change(x []float32, key rng.Wide, off int64, down bool) {
 	if e.Noise > 0 {
 		for i := range x {
 			x[i] += float32(e.Noise * key.Normal(uint64(off)+uint64(i)))
