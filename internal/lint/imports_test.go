@@ -11,7 +11,7 @@ import (
 // mayImport is the import table of the design: what the code of a package may import of this module. Packages that do
 // not exist yet are listed all the same; one that is not listed is a mistake. A folder X/internal/Y belongs to X.
 var mayImport = map[string][]string{
-	"":            {},
+	"":            {"internal/build"},
 	"testdata":    {},
 	"safetensors": {},
 
@@ -24,20 +24,20 @@ var mayImport = map[string][]string{
 
 	"kernels/kerneltest/standin": {"kernels", "kernels/cuda", "kernels/device", "kernels/kerneltest"},
 
-	"lm":           {"kernels", "safetensors", "lm/arch", "internal/rng"},
+	"lm":           {"kernels", "safetensors", "lm/arch", "internal/rng", "internal/dtype"},
 	"lm/arch":      {},
 	"lm/tokenizer": {},
 	"lm/corpus":    {"lm/tokenizer", "internal/canon"},
 	"lm/optim":     {"kernels"},
 
-	"prune":         append([]string{"kernels", "safetensors", "internal/linalg", "gp"}, engine...),
+	"prune":         append([]string{"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "gp"}, engine...),
 	"prune/fitness": append([]string{"kernels", "safetensors", "gp", "prune"}, engine...),
 	"gp":            {"kernels", "internal/rng"},
-	"merge":         append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng"}, engine...),
-	"lora":          append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/chat"}, engine...),
-	"editeval":      append([]string{"editeval/edit", "editeval/task", "internal/rng"}, engine...),
+	"merge":         append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build", "internal/orderedjson", "internal/dtype"}, engine...),
+	"lora":          append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/orderedjson", "internal/dtype", "internal/chat"}, engine...),
+	"editeval":      append([]string{"editeval/edit", "editeval/task", "internal/rng", "internal/stats"}, engine...),
 	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
-	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/canon", "internal/value", "internal/jinja", "internal/chat"},
+	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/canon", "internal/value", "internal/jinja", "internal/chat"},
 
 	"internal/jobs":    {},
 	"internal/report":  {},
@@ -47,14 +47,18 @@ var mayImport = map[string][]string{
 	"internal/lint":    {},
 	"internal/hostile": {},
 
-	"internal/rng":     {},
-	"internal/mapped":  {},
-	"internal/regular": {},
-	"internal/room":    {},
-	"internal/value":   {},
-	"internal/jinja":   {"internal/value"},
-	"internal/chat":    {"internal/jinja", "internal/value"},
-	"internal/strict":  {},
+	"internal/build":       {},
+	"internal/rng":         {},
+	"internal/dtype":       {"kernels", "safetensors"},
+	"internal/orderedjson": {},
+	"internal/stats":       {"internal/canon"},
+	"internal/mapped":      {},
+	"internal/regular":     {},
+	"internal/room":        {},
+	"internal/value":       {},
+	"internal/jinja":       {"internal/value"},
+	"internal/chat":        {"internal/jinja", "internal/value"},
+	"internal/strict":      {},
 
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),

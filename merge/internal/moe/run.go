@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/rng"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vec"
@@ -153,7 +154,7 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := jsonobj.Parse(text)
+	o, err := orderedjson.Parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 			set = append(set, x)
 		}
 	}
-	if name := typeNames[m.typeOfMost()]; name != "" {
+	if name := dtype.Torch(m.typeOfMost()); name != "" {
 		key := "torch_dtype"
 		if o.Has("dtype") {
 			key = "dtype"
@@ -235,11 +236,6 @@ func (m *Mixture) window() []field {
 		out = append(out, field{"max_window_layers", from})
 	}
 	return out
-}
-
-// typeNames are the names of types in config.json.
-var typeNames = map[safetensors.DType]string{
-	safetensors.F64: "float64", safetensors.F32: "float32", safetensors.F16: "float16", safetensors.BF16: "bfloat16",
 }
 
 // typeOfMost is the type of the largest tensor.
