@@ -70,7 +70,8 @@ func FuzzParse(f *testing.F) {
 		}
 		var was, is any
 		first, err := o.Indent()
-		if err == nil && (json.Unmarshal([]byte(text), &was) != nil || json.Unmarshal(first, &is) != nil || !reflect.DeepEqual(was, is)) {
+		// Numbers that no float64 holds are kept as well, but cannot be compared so.
+		if err == nil && json.Unmarshal([]byte(text), &was) == nil && (json.Unmarshal(first, &is) != nil || !reflect.DeepEqual(was, is)) {
 			t.Fatalf("%q became %q", text, first)
 		}
 		if err != nil {
