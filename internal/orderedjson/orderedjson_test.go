@@ -116,7 +116,8 @@ func TestOrderSurvives(t *testing.T) {
 		if string(value) != string(before.Get(key)) {
 			t.Errorf("%s: %s", key, value)
 		}
-		if keys = append(keys, key); key == "m" {
+		keys = append(keys, key)
+		if key == "m" {
 			break
 		}
 	}
