@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/editeval/internal/significance"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/stats"
 )
 
 // Report is what a plan gave: [ResultsFile]. It is the same for the same plan, data and models, however they were worked on.
@@ -245,11 +245,11 @@ func IntervalOf(name string, st edit.Stat) Interval {
 	i := Interval{Stat: st}
 	switch {
 	case name == "efficacy_success" || name == "efficacy_exact":
-		i.Low, i.High = significance.Wilson(st.Mean, st.N)
+		i.Low, i.High = stats.Wilson(st.Mean, st.N)
 	case strings.HasSuffix(name, "_magnitude"):
-		i.Low, i.High = st.Mean-significance.Z95*st.Stderr, st.Mean+significance.Z95*st.Stderr
+		i.Low, i.High = st.Mean-stats.Z95*st.Stderr, st.Mean+stats.Z95*st.Stderr
 	default:
-		i.Low, i.High = significance.Share(st.Mean, st.Stderr, st.N)
+		i.Low, i.High = stats.Share(st.Mean, st.Stderr, st.N)
 	}
 	return i
 }
@@ -302,7 +302,7 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 				f.Gained++
 			}
 		}
-		f.P = task.McNemar(f.Lost, f.Gained)
+		f.P = stats.McNemar(f.Lost, f.Gained)
 		r.Fading = append(r.Fading, f)
 	}
 	for i, m := range last {
@@ -386,7 +386,7 @@ func (m *ModelReport) adjust() {
 			}
 		}
 	}
-	for i, v := range significance.Holm(p) {
+	for i, v := range stats.Holm(p) {
 		a := all[i]
 		a.Adjusted = v
 		worse := float64(a.Difference) < 0 == a.HigherIsBetter && a.Difference != 0 || math.IsNaN(float64(a.Value))
@@ -455,11 +455,11 @@ func (m *ModelReport) unedited(base *Base) Row {
 				list = append(list, v)
 			}
 		}
-		return significance.Mean(list), len(list)
+		return stats.Mean(list), len(list)
 	}
 	share, n := metric("efficacy_success")
 	row.Held.Mean, row.Held.N, row.First = share, n, Value(math.NaN())
-	row.Held.Low, row.Held.High = significance.Wilson(share, n)
+	row.Held.Low, row.Held.High = stats.Wilson(share, n)
 	set := func(to *Value, name string) {
 		v, _ := metric(name)
 		*to = Value(v)
@@ -475,7 +475,7 @@ func (m *ModelReport) unedited(base *Base) Row {
 	}
 	if n == 0 { // no old answers are known
 		row.Held.Mean, row.Held.N = float64(row.Exact), len(base.Records)
-		row.Held.Low, row.Held.High = significance.Wilson(row.Held.Mean, row.Held.N)
+		row.Held.Low, row.Held.High = stats.Wilson(row.Held.Mean, row.Held.N)
 	}
 	return row
 }
@@ -504,7 +504,7 @@ func (r *Row) fill(list []*CheckpointReport) {
 		}
 	}
 	r.metrics(list)
-	r.First, r.KL, r.Agreement = Value(significance.Mean(first)), Value(significance.Mean(kl)), Value(significance.Mean(agreement))
+	r.First, r.KL, r.Agreement = Value(stats.Mean(first)), Value(stats.Mean(kl)), Value(stats.Mean(agreement))
 	for t, all := range abilities {
 		r.Abilities[t] = rowAbility(all)
 	}
@@ -520,14 +520,14 @@ func (r *Row) metrics(list []*CheckpointReport) {
 				values, n = append(values, v.Mean), n+v.N
 			}
 		}
-		return significance.Mean(values), n
+		return stats.Mean(values), n
 	}
 	share, n := of("efficacy_success")
 	if n == 0 {
 		share, n = of("efficacy_exact")
 	}
 	r.Held.Mean, r.Held.N = share, n
-	r.Held.Low, r.Held.High = significance.Wilson(share, n)
+	r.Held.Low, r.Held.High = stats.Wilson(share, n)
 	if n > 1 {
 		r.Held.Stderr = math.Sqrt(max(0, share*(1-share)) / float64(n-1)) // a mean of ones may be rounded to more than 1
 	}
@@ -548,10 +548,10 @@ func rowAbility(list []Ability) RowAbility {
 		v := float64(a.Value)
 		values = append(values, v)
 		if se := float64(a.Stderr); !math.IsNaN(se) && share(a.Metric) {
-			l, h := significance.Share(v, se, a.N)
+			l, h := stats.Share(v, se, a.N)
 			low, high = append(low, l), append(high, h)
 		} else if !math.IsNaN(se) {
-			low, high = append(low, v-significance.Z95*se), append(high, v+significance.Z95*se)
+			low, high = append(low, v-stats.Z95*se), append(high, v+stats.Z95*se)
 		} else {
 			low, high = append(low, float64(a.Base+a.Low)), append(high, float64(a.Base+a.High))
 		}
@@ -560,7 +560,7 @@ func rowAbility(list []Ability) RowAbility {
 			r.Lost++
 		}
 	}
-	r.Value, r.Low, r.High = Value(significance.Mean(values)), Value(significance.Mean(low)), Value(significance.Mean(high))
+	r.Value, r.Low, r.High = Value(stats.Mean(values)), Value(stats.Mean(low)), Value(stats.Mean(high))
 	if share(r.Metric) {
 		r.Low, r.High = max(r.Low, 0), min(r.High, 1)
 	}

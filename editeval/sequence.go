@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // Unit is a sequence: an editor of the plan on a model with one order of the edits.
@@ -209,22 +210,15 @@ func (q *sequence) unfinished(job string) bool {
 	return !missing(err) && q.s.whole(q.s.folder(q.u), q.state.Sums, err) && q.state.Job == job
 }
 
-// order is that in which records are edited: the file's for seed 0, otherwise a draw.
+// order is that in which records are edited: the file's for seed 0, otherwise a random one.
 func order(n int, seed uint64) []int {
+	if seed != 0 {
+		return rng.Order(seed, n)
+	}
+
 	list := make([]int, n)
 	for i := range list {
 		list[i] = i
-	}
-	if seed == 0 {
-		return list
-	}
-	x := seed
-	for i := n - 1; i > 0; i-- { // SplitMix64 (Steele, Lea and Flood 2014) and Fisher and Yates' shuffle
-		x += 0x9e3779b97f4a7c15
-		z := (x ^ x>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		k := int((z ^ z>>31) % uint64(i+1))
-		list[i], list[k] = list[k], list[i]
 	}
 	return list
 }

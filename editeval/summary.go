@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/stats"
 )
 
 // summarize says in sentences what the figures say.
@@ -169,7 +169,7 @@ func (m *ModelReport) faded(counts []int) []string {
 		if early.Then == 0 && early.Last == 0 && lost+gained == 0 {
 			continue // none held, then or later: there is nothing to lose
 		}
-		p := task.McNemar(lost, gained)
+		p := stats.McNemar(lost, gained)
 		text := fmt.Sprintf("%s (of the first %d, %s held then and %s at last; of the first %d, %d were lost by then and %d came back, p = %.2g)",
 			name, early.Edits, percent(early.Then), percent(early.Last), counts[len(counts)-2], lost, gained, p)
 		switch {

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/gp/internal/lanes"
-	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 )
 
 // benchInputs makes a matrix pair of the given types, and vectors.
 func benchInputs(rows, cols int, wt, gt kernels.DType) Inputs {
-	in := synthetic(random.New(5), 1, cols)
-	r := random.New(7)
+	in := synthetic(rng.NewStream(5), 1, cols)
+	r := rng.NewStream(7)
 	fill := func(d kernels.DType, f func() float32) kernels.Mat {
 		b := kernels.NewHost(d, rows*cols)
 		for i := range rows * cols {

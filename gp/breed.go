@@ -3,11 +3,11 @@ package gp
 import (
 	"slices"
 
-	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // tournament draws members with replacement; the best wins.
-func (s *search) tournament(r *random.Stream) *Expr {
+func (s *search) tournament(r *rng.Stream) *Expr {
 	win := r.Below(len(s.population))
 	for range s.o.Tournament - 1 {
 		if c := r.Below(len(s.population)); s.beats(c, win) {
@@ -32,7 +32,7 @@ func (s *search) beats(a, b int) bool {
 
 // child makes one expression from the population. After some attempts that gave nothing new it changes more, and at last
 // starts afresh.
-func (s *search) child(r *random.Stream, attempt int) (e *Expr, origin string) {
+func (s *search) child(r *rng.Stream, attempt int) (e *Expr, origin string) {
 	if attempt >= freshAttempts {
 		return s.g.ramped(r, r.Below(1<<16)), "random"
 	}
@@ -57,7 +57,7 @@ const (
 
 // node draws a node uniformly or, in compatible mode, as the published code's scan does: a start uniform in 1 to size
 // counts down before every node and stops at 1 or less, which gives the root two chances and the last node none.
-func (s *search) node(r *random.Stream, e *Expr) int {
+func (s *search) node(r *rng.Stream, e *Expr) int {
 	n := r.Below(e.Size())
 	if s.o.Compat {
 		return max(0, n-1)
@@ -66,12 +66,12 @@ func (s *search) node(r *random.Stream, e *Expr) int {
 }
 
 // crossover puts a part of b in the place of a part of a.
-func (s *search) crossover(r *random.Stream, a, b *Expr) *Expr {
+func (s *search) crossover(r *rng.Stream, a, b *Expr) *Expr {
 	return a.replace(s.node(r, a), b.at(s.node(r, b)))
 }
 
 // mutate changes one place: a new subtree, another symbol of the same arity, or a part of the expression for the whole.
-func (s *search) mutate(r *random.Stream, e *Expr) (*Expr, string) {
+func (s *search) mutate(r *rng.Stream, e *Expr) (*Expr, string) {
 	kind := r.Below(3)
 	if s.o.Compat {
 		kind = 1

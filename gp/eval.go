@@ -6,8 +6,8 @@ import (
 	"runtime"
 	"sync/atomic"
 
-	"github.com/modelcompress/compress/gp/internal/crew"
 	"github.com/modelcompress/compress/gp/internal/lanes"
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -341,16 +341,16 @@ func (w *worker) run(row, lo, hi int, out []float32) {
 func (m *machine) emit(dst kernels.Mat, first int) int {
 	var bad atomic.Int64
 	bad.Store(math.MaxInt64)
-	t := crew.Tiles(dst.Rows, m.cols)
-	crew.Run(m.threads, t.Count, func() *worker { return m.worker(m.final) }, func(w *worker, tile int) {
-		for i := tile * t.Rows; i < min((tile+1)*t.Rows, dst.Rows); i++ {
+	t := tiles(dst.Rows, m.cols)
+	mapped.EachWith(m.threads, t.count, func() *worker { return m.worker(m.final) }, func(w *worker, tile int) {
+		for i := tile * t.rows; i < min((tile+1)*t.rows, dst.Rows); i++ {
 			w.row(first + i)
 			out := dst.RowF32(i)
 			for lo := 0; lo < m.cols; lo += chunk {
 				hi := min(lo+chunk, m.cols)
 				w.run(first+i, lo, hi, out[lo:hi])
 				if m.finite && !m.l.Finite(out[lo:hi]) {
-					crew.Lower(&bad, int64((first+i)*m.cols+lo+nonFinite(out[lo:hi])))
+					lower(&bad, int64((first+i)*m.cols+lo+nonFinite(out[lo:hi])))
 				}
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/gp/internal/lanes"
-	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/ref"
 )
@@ -419,7 +419,7 @@ func TestRandomSizes(t *testing.T) {
 	const n = 20000
 	nodes, lacking := 0, 0
 	for i := range n {
-		e := g.random(random.New(1, i), false, g.InitDepth, 0)
+		e := g.random(rng.NewStream(1, i), false, g.InitDepth, 0)
 		nodes += e.Size()
 		if !e.Uses(W) {
 			lacking++

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/gp/internal/random"
 	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // anyExpr draws expressions over a set of symbols.
@@ -17,7 +17,7 @@ func anyExpr(set []Symbol) *rapid.Generator[*Expr] {
 	return rapid.Custom(func(t *rapid.T) *Expr {
 		g := Grammar{Symbols: set}.withDefaults()
 		g.MinDepth = 0
-		r := random.New(rapid.Uint64().Draw(t, "tree"))
+		r := rng.NewStream(rapid.Uint64().Draw(t, "tree"))
 		return g.random(r, rapid.Bool().Draw(t, "full"), rapid.IntRange(0, 5).Draw(t, "depth"), 0)
 	})
 }

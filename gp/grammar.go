@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // Grammar says which expressions a search may build.
@@ -122,7 +122,7 @@ func (g Grammar) Hash() string {
 
 // random builds a tree as the published generator does: operators above MinDepth, terminals at depth deepest, in between
 // operators (full) or either with equal chance (grow).
-func (g *Grammar) random(r *random.Stream, full bool, deepest, depth int) *Expr {
+func (g *Grammar) random(r *rng.Stream, full bool, deepest, depth int) *Expr {
 	terminals := g.of(0)
 	if depth >= deepest || depth >= g.MinDepth && !full && r.Chance(0.5) {
 		return Leaf(terminals[r.Below(len(terminals))])
@@ -138,14 +138,14 @@ func (g *Grammar) random(r *random.Stream, full bool, deepest, depth int) *Expr 
 
 // ramped builds tree i of a ramped half-and-half start: depths from 3 (or MinDepth) to InitDepth in turn, full and grown
 // alternating.
-func (g *Grammar) ramped(r *random.Stream, i int) *Expr {
+func (g *Grammar) ramped(r *rng.Stream, i int) *Expr {
 	low := min(max(3, g.MinDepth), g.InitDepth)
 	deepest := low + i/2%(g.InitDepth-low+1)
 	return g.random(r, i%2 == 0, deepest, 0)
 }
 
 // sibling draws another symbol of the same arity, or the same one if there is no other.
-func (g *Grammar) sibling(r *random.Stream, s Symbol) Symbol {
+func (g *Grammar) sibling(r *rng.Stream, s Symbol) Symbol {
 	list := slices.DeleteFunc(g.of(s.Arity()), func(o Symbol) bool { return o == s })
 	if len(list) == 0 {
 		return s

@@ -7,8 +7,8 @@ import (
 	"io"
 	"math"
 
-	"github.com/modelcompress/compress/gp/internal/random"
 	"github.com/modelcompress/compress/gp/internal/ranking"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -34,12 +34,12 @@ func NewProbe(parts ...Inputs) *Probe { return &Probe{parts, Exec{Threads: 1, Fi
 func SyntheticProbe(seed uint64) *Probe {
 	var parts []Inputs
 	for n, shape := range [][2]int{{16, 512}, {16, 512}, {24, 172}} {
-		parts = append(parts, synthetic(random.New(seed, n), shape[0], shape[1]))
+		parts = append(parts, synthetic(rng.NewStream(seed, n), shape[0], shape[1]))
 	}
 	return NewProbe(parts...)
 }
 
-func synthetic(r *random.Stream, rows, cols int) Inputs {
+func synthetic(r *rng.Stream, rows, cols int) Inputs {
 	vector := func(f func() float64) []float32 {
 		v := make([]float32, cols)
 		for j := range v {

@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/gp/internal/journal"
-	"github.com/modelcompress/compress/gp/internal/random"
 	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // Search evolves expressions of a grammar towards the lowest fitness. The result is the same for any number of workers, and
@@ -105,7 +105,7 @@ func (s *search) begin(ctx context.Context) error {
 	limit := 200 * s.o.Population
 	for i := 0; ; {
 		for ; len(members)+len(brood) < s.o.Population && i < limit && ctx.Err() == nil; i++ {
-			brood = s.propose(brood, s.g.ramped(random.New(s.o.Seed, 0, i), i), "random")
+			brood = s.propose(brood, s.g.ramped(rng.NewStream(s.o.Seed, 0, i), i), "random")
 		}
 		more, err := s.evaluate(ctx, brood)
 		if err == nil {
@@ -177,7 +177,7 @@ func (s *search) children(ctx context.Context, gen, step, n int, stay []Individu
 	var brood []*record
 	for place := range n {
 		for attempt := range maxAttempts {
-			r := random.New(s.o.Seed, gen, step, place, attempt)
+			r := rng.NewStream(s.o.Seed, gen, step, place, attempt)
 			e, origin := s.child(r, attempt)
 			if rec := s.candidate(e, origin, gen); rec != nil && !rec.refused && !taken[rec] {
 				taken[rec] = true

@@ -14,14 +14,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 )
 
 // distance is a toy fitness: how far a metric's scores on a small matrix are, in rank terms, from those of a hidden formula.
 func distance(t testing.TB, hidden string) Fitness {
 	t.Helper()
-	in := synthetic(random.New(99), 16, 64)
+	in := synthetic(rng.NewStream(99), 16, 64)
 	want := scoresOf(t, mustParse(t, hidden), in)
 	return Func(func(_ context.Context, e *Expr) (float64, error) {
 		p, err := Compile(e)

@@ -8,13 +8,13 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/gp/internal/random"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 )
 
 // edgeInputs makes small matrices of ordinary values with exact zeros, equal values and a wide range among them.
 func edgeInputs(seed uint64, rows, cols int) Inputs {
-	r := random.New(seed, 17)
+	r := rng.NewStream(seed, 17)
 	in := synthetic(r, rows, cols)
 	special := []float32{0, 0, 1, 1e-6, 3e-3, 1, 40}
 	for _, m := range []kernels.Mat{in.W, in.G} {
@@ -100,7 +100,7 @@ func swap(e *Expr) *Expr {
 func TestRules(t *testing.T) {
 	fired := make([]int, len(rules))
 	for seed := range uint64(20000) {
-		r := random.New(seed)
+		r := rng.NewStream(seed)
 		g := FullGrammar()
 		if seed%2 == 0 { // the rules' own operators more often
 			g.Symbols = []Symbol{W, G, X, Neg, Abs, Tanh, Mul, Sub, Mms, Sqr}

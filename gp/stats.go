@@ -3,8 +3,8 @@ package gp
 import (
 	"math"
 
-	"github.com/modelcompress/compress/gp/internal/crew"
 	"github.com/modelcompress/compress/gp/internal/lanes"
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // partial is a statistic of a part of a matrix.
@@ -81,15 +81,15 @@ func (m *machine) ofVector(s Stat) statistic {
 
 // gather runs a pass over the matrix that takes the statistics of a plan. Tiles are merged from the top.
 func (m *machine) gather(pl *plan) {
-	t := crew.Tiles(m.rows, m.cols)
-	parts := make([][]partial, t.Count)
+	t := tiles(m.rows, m.cols)
+	parts := make([][]partial, t.count)
 	for n := range pl.stats {
 		if s := m.p.Stats[pl.stats[n]]; s.Kind == StatRowAbs || s.Kind == StatRowNorm {
 			m.stat[pl.stats[n]].vec = make([]float32, m.rows)
 		}
 	}
-	crew.Run(m.threads, t.Count, func() *worker { return m.worker(pl) }, func(w *worker, tile int) {
-		parts[tile] = m.gatherTile(w, tile*t.Rows, min((tile+1)*t.Rows, m.rows))
+	mapped.EachWith(m.threads, t.count, func() *worker { return m.worker(pl) }, func(w *worker, tile int) {
+		parts[tile] = m.gatherTile(w, tile*t.rows, min((tile+1)*t.rows, m.rows))
 	})
 	for n, at := range pl.stats {
 		total := newPartial()

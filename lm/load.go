@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
@@ -117,7 +118,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 	}
 	for _, a := range layout.Params {
 		info, _ := m.dense.Info(a.Name)
-		if _, ok := dtypes[info.DType]; !ok {
+		if !dtype.IsFloat(info.DType) {
 			return m.tensorError(a.Name, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, info.DType))
 		}
 		p := newParam(a, info.DType)

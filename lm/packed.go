@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/internal/packed"
 )
@@ -14,7 +15,7 @@ func (m *Model) bindPacked(p *param) error {
 		return nil
 	}
 	var err error
-	p.Sparse, p.view, err = p.packed.Load(m.dense, dtypes[p.stored], m.dev)
+	p.Sparse, p.view, err = p.packed.Load(m.dense, dtype.Of(p.stored), m.dev)
 	return err
 }
 
@@ -40,7 +41,7 @@ func (m *Model) expand(p *param) (err error) {
 	case p.Quant != nil:
 		p.Value, err = p.Widen(m.dev)
 	case p.packed != nil:
-		p.Value, err = p.packed.Expand(m.dense, p.Sparse, dtypes[p.stored], m.dev)
+		p.Value, err = p.packed.Expand(m.dense, p.Sparse, dtype.Of(p.stored), m.dev)
 	}
 	return err
 }

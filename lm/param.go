@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -42,11 +43,6 @@ func newParam(a arch.Param, stored safetensors.DType) *param {
 
 // group is the parameters that are needed at the same time.
 type group []*param
-
-// dtypes are the stored types that the kernels compute with; F64 is narrowed.
-var dtypes = map[safetensors.DType]kernels.DType{
-	safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16, safetensors.F64: kernels.F64,
-}
 
 // Param gives the current value of a parameter in storage layout; a one-dimensional tensor is [1, n]. It must not be changed,
 // and with [Options].Stream it is only good until the next pass through its block. A packed matrix is expanded; the expanded copy
@@ -95,7 +91,7 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 
 // readOwned reads a parameter from its file into memory of its own. The lock is held.
 func (m *Model) readOwned(p *param) error {
-	buf, err := m.dev.Alloc(dtypes[p.stored], p.rows*p.cols)
+	buf, err := m.dev.Alloc(dtype.Of(p.stored), p.rows*p.cols)
 	if err != nil {
 		return m.tensorError(p.Name, err)
 	}
@@ -252,7 +248,7 @@ func (m *Model) bind(p *param) error {
 	if err != nil {
 		return err
 	}
-	t := dtypes[p.stored]
+	t := dtype.Of(p.stored)
 	if m.host && t != kernels.F64 {
 		buf, err := kernels.Wrap(t, data)
 		if err == nil {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/lm/internal/sample"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -142,7 +142,7 @@ func (r recipe) data(info safetensors.Info, index uint64) []byte {
 }
 
 // uniform is a number in [0, 1).
-func uniform(seed, counter uint64) float64 { return sample.Uniform(seed, counter) }
+func uniform(seed, counter uint64) float64 { return rng.Token(seed).Float(counter) }
 
 // tokens draws sequences of ids.
 func tokens(seed uint64, vocab int, lens ...int) [][]int32 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/stage"
@@ -67,7 +68,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
 	so := stage.Options{Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir}
 	if o.DType != 0 {
-		if _, ok := dtypes[o.DType]; !ok {
+		if !dtype.IsFloat(o.DType) {
 			return nil, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, o.DType)
 		}
 		so.Config = func(text []byte) []byte { return stage.RenameDType(text, o.DType) }
@@ -81,7 +82,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 
 // plan lists the tensors to write: those of the source, in its order and files unless the options say otherwise.
 func (s *Saver) plan() stage.Plan {
-	p := stage.Like(s.m.source, s.opts.DType, s.opts.MaxShardSize, func(t safetensors.DType) bool { return dtypes[t] != 0 })
+	p := stage.Like(s.m.source, s.opts.DType, s.opts.MaxShardSize, dtype.IsFloat)
 	for _, info := range p.Tensors {
 		s.infos[info.Name] = info
 	}
@@ -138,7 +139,7 @@ func (s *Saver) load(p *param) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
-	t := dtypes[info.DType]
+	t := dtype.Of(info.DType)
 	return s.m.upload(p, t, data[int(first)*t.Size():][:p.rows*p.cols*t.Size()])
 }
 
@@ -244,7 +245,7 @@ func (s *Saver) write(name string) error {
 		if err != nil {
 			return err
 		}
-		return stage.WriteMat(s.folder, s.m.dev, to, first, value, dtypes[want])
+		return stage.WriteMat(s.folder, s.m.dev, to, first, value, dtype.Of(want))
 	}
 	if to == name && info.DType == want {
 		if s.buf == nil {
@@ -252,7 +253,7 @@ func (s *Saver) write(name string) error {
 		}
 		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
 	}
-	return stage.Convert(s.folder, s.m.dev, s.m.dense, stage.Range{Info: info, To: to, First: first}, dtypes[info.DType], dtypes[want])
+	return stage.Convert(s.folder, s.m.dev, s.m.dense, stage.Range{Info: info, To: to, First: first}, dtype.Of(info.DType), dtype.Of(want))
 }
 
 func (s *Saver) value(p *param) (kernels.Mat, error) {

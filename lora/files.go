@@ -8,13 +8,13 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/combine"
 	"github.com/modelcompress/compress/lora/internal/extract"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/fold"
 	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/lora/internal/guess"
@@ -225,7 +225,7 @@ func (s stored) Values(name string) (kernels.Mat, error) {
 		return kernels.Mat{}, err
 	}
 	p := adapter.NewParam(name, rows, cols)
-	return p.Value, floats.Decode(p.Data(), data, info.DType)
+	return p.Value, dtype.Decode(p.Data(), data, info.DType)
 }
 
 // ExtractOptions of [Extract].

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/native"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -239,7 +239,7 @@ func gpt2(t *testing.T, dir string) {
 			}
 		}
 		data := make([]byte, 4*len(x))
-		if err := floats.Encode(data, x, info.DType); err != nil {
+		if err := dtype.Encode(data, x, info.DType); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.WriteTensor(info.Name, data); err != nil {

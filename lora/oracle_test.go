@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/forms"
 	"github.com/modelcompress/compress/lora/internal/mos"
 	"github.com/modelcompress/compress/lora/internal/native"
@@ -81,8 +81,8 @@ func (f tensors) floats(name string) []float32 {
 		f.t.Fatal(err)
 	}
 	info, _ := f.Info(name)
-	x := make([]float32, len(data)/floats.Size(info.DType))
-	if err := floats.Decode(x, data, info.DType); err != nil {
+	x := make([]float32, len(data)/dtype.Size(info.DType))
+	if err := dtype.Decode(x, data, info.DType); err != nil {
 		f.t.Fatal(err)
 	}
 	return x

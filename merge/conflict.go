@@ -9,10 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/method"
-	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
 )
@@ -174,7 +175,7 @@ func (w *work) listed(model int) bool {
 // item is the engine's view of a tensor with all models and the base; nil if they cannot be compared.
 func (a *analysis) item(i int) (*stream.Item, error) {
 	t := &a.w.plan.Tensors[i]
-	if !float(t.DType) || t.Base < 0 || len(t.Sources) != len(a.inputs)+1 {
+	if !dtype.IsFloat(t.DType) || t.Base < 0 || len(t.Sources) != len(a.inputs)+1 {
 		return nil, nil
 	}
 	own := *t
@@ -194,7 +195,7 @@ const foreign = 0.9
 func (a *analysis) report(granularity string) *ConflictReport {
 	w := a.w
 	r := &ConflictReport{
-		Version: output.Version(), Base: w.plan.Models[w.plan.Base].String(), Density: a.density, Granularity: granularity,
+		Version: build.Version(), Base: w.plan.Models[w.plan.Base].String(), Density: a.density, Granularity: granularity,
 		Baseline: conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings, BytesIn: w.plan.Summary().BytesIn, There: a.result.There,
 	}
 	for _, m := range a.inputs {

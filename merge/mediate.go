@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/identity"
@@ -179,7 +181,7 @@ func (m *mediation) identity() (string, error) {
 func (m *mediation) decide() error {
 	baseline := conflict.Baseline(len(m.members), m.spec.Density)
 	m.manifest = experts.Manifest{
-		FormatVersion: experts.FormatVersion, Version: output.Version(), Granularity: m.spec.Granularity, Metric: m.spec.Metric,
+		FormatVersion: experts.FormatVersion, Version: build.Version(), Granularity: m.spec.Granularity, Metric: m.spec.Metric,
 		Density: m.spec.Density, Baseline: baseline, Average: m.spec.Average.Method, Dense: m.spec.Dense.Kind, Keep: experts.Rule(m.keep),
 		Select: conflict.Rule{Name: m.spec.Select.Rule, Value: m.spec.Select.Value, Bytes: m.spec.Select.Bytes, Layers: m.spec.Select.Layers},
 		DType:  m.plan.OutDType.String(), Indices: "U16", Groups: []experts.Group{}, Routed: []string{},
@@ -307,7 +309,7 @@ func (m *mediation) denseItem(t *recipe.Tensor, s *static) (it *stream.Item, pla
 			t.Sources = append(t.Sources, sources[i])
 		}
 	}
-	if t.Copy || !float(t.DType) || len(t.Sources) == 0 {
+	if t.Copy || !dtype.IsFloat(t.DType) || len(t.Sources) == 0 {
 		t.Copy, t.Sources = true, sources
 		m.method = m.average.method
 		return m.item(t)

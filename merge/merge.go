@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/meter"
@@ -255,6 +256,6 @@ func (w *work) job() (string, error) {
 	o := w.o
 	o.Workers, o.Memory = 0, 0
 	return identity.Of(map[string]any{
-		"format": 2, "version": output.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
+		"format": 2, "version": build.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
 	}, files)
 }

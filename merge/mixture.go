@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/card"
 	"github.com/modelcompress/compress/merge/internal/hub"
@@ -200,7 +201,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
 	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
-		Version: output.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
+		Version: build.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
 	}
 	for _, ref := range c.References() {
@@ -219,5 +220,5 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job strin
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
 	o.Workers, o.Memory = 0, 0
-	return identity.Of(map[string]any{"format": 2, "version": output.Version(), "mixture": string(c.Text), "options": o}, m.Files())
+	return identity.Of(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o}, m.Files())
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/merge/internal/card"
 	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -85,7 +86,7 @@ func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 func (w *work) report(job string) *Report {
 	s := w.plan.Summary()
 	r := &Report{
-		Version: output.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
+		Version: build.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
 		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary, Recipe: string(w.recipe.text),
 	}
 	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output

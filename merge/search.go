@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -135,7 +136,7 @@ func Search(ctx context.Context, path string, text []byte, dst string, o SearchO
 		}
 	}
 	report := &SearchReport{
-		Version: output.Version(), Options: o, Variables: result.Variables, Values: result.Values, Score: result.Score, Start: result.Start,
+		Version: build.Version(), Options: o, Variables: result.Variables, Values: result.Values, Score: result.Score, Start: result.Start,
 		Steps: result.Steps, Recipe: string(result.Recipe),
 	}
 	return report, output.WriteFile(filepath.Join(dst, BestName), result.Recipe)
@@ -166,6 +167,6 @@ func (o SearchOptions) job(text []byte) string {
 	o.Merge.Workers, o.Merge.Memory = 0, 0
 	h := sha256.New()
 	// Options are numbers and texts, which JSON can always express.
-	_ = json.NewEncoder(h).Encode(map[string]any{"format": 1, "version": output.Version(), "recipe": string(text), "options": o})
+	_ = json.NewEncoder(h).Encode(map[string]any{"format": 1, "version": build.Version(), "recipe": string(text), "options": o})
 	return hex.EncodeToString(h.Sum(nil))
 }

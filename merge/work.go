@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/input"
@@ -233,7 +234,7 @@ func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
 	s := &t.Sources[0]
 	name := w.plan.Models[s.Model].String()
 	it.Models = []string{name}
-	rounds := w.plan.DType != 0 && w.plan.DType != s.Info.DType && float(s.Info.DType)
+	rounds := w.plan.DType != 0 && w.plan.DType != s.Info.DType && dtype.IsFloat(s.Info.DType)
 	if s.Info.DType == t.DType && !rounds && !w.mapped(t) && slices.Equal(s.Info.Shape, t.Shape) {
 		raw, err := w.model(s).Raw(s.Info.Name)
 		if err != nil {
@@ -241,7 +242,7 @@ func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
 		}
 		it.Raw = raw
 	}
-	if it.Raw != nil && !float(t.DType) {
+	if it.Raw != nil && !dtype.IsFloat(t.DType) {
 		return nil
 	}
 	src, err := w.source(it, t, s)
@@ -251,11 +252,6 @@ func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
 	it.X = []stream.Source{src}
 	it.Tensor.Inputs = []method.Input{{Model: s.Model, Name: name, Params: s.Params}}
 	return nil
-}
-
-// float tells whether elements of a type can be computed with.
-func float(d safetensors.DType) bool {
-	return d == safetensors.F32 || d == safetensors.F16 || d == safetensors.BF16 || d == safetensors.F64
 }
 
 func (w *work) model(s *recipe.TensorSource) *input.Model { return w.models[w.plan.Models[s.Model]] }

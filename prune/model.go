@@ -6,13 +6,13 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/host"
 	"github.com/modelcompress/compress/prune/internal/inflow"
-	"github.com/modelcompress/compress/prune/internal/record"
 )
 
 // Model prunes every linear matrix of a model, block by block, and reports what it did. calib may be empty if the metric
@@ -103,7 +103,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		return nil, err
 	}
 	w.report = &Report{
-		Options: o.recorded(), Meaning: o.Pattern.Meaning(), Version: record.Version(), Device: w.dev.Info(), Notes: []string{},
+		Options: o.recorded(), Meaning: o.Pattern.Meaning(), Version: build.Version(), Device: w.dev.Info(), Notes: []string{},
 		Model: ModelInfo{Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint},
 	}
 	if len(calib.IDs) > 0 && w.needs != 0 {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/internal/mapped"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -94,7 +95,7 @@ func open(m *lm.Model, l lm.Linear) (*weight, error) {
 		return nil, err
 	}
 	w := &weight{linear: l, dtype: p.DType()}
-	w.base = make([]byte, p.Len()*width(w.dtype))
+	w.base = make([]byte, p.Len()*w.dtype.Size())
 	if err := m.Device().Download(w.base, p.Buf, p.Off); err != nil {
 		return nil, err
 	}
@@ -103,14 +104,6 @@ func open(m *lm.Model, l lm.Linear) (*weight, error) {
 	}
 	w.norm = w.sum.Norm()
 	return w, nil
-}
-
-// width is the size of an element.
-func width(d kernels.DType) int {
-	if d == kernels.F32 {
-		return 4
-	}
-	return 2
 }
 
 // reset sets the sum to what is stored.
@@ -138,7 +131,7 @@ func (w *weight) add(d *Delta) error {
 	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) || !dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
 		return fmt.Errorf("%w: the delta of tensor %q has another shape", ErrJournal, w.linear.Name)
 	}
-	probe.Parallel(out, func(i int) {
+	mapped.Each(0, out, func(i int) {
 		row := w.sum.Row(i)
 		if dense {
 			for j, v := range d.Dense.Row(i) {

@@ -297,7 +297,3 @@ func (f *finished) aggregation(task, name string) (metric.Aggregation, error) {
 	}
 	return metric.FindAggregation(known.Aggregation)
 }
-
-// McNemar is the two-sided exact probability of a split of b+c discordant pairs at least as uneven as b to c where both sides are
-// equally likely: the test of [Compare] for metrics that are right or wrong.
-func McNemar(b, c int) float64 { return metric.McNemar(b, c) }

@@ -3,6 +3,8 @@ package linalg
 import (
 	"errors"
 	"math"
+
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // ErrNoConvergence is the error of an iteration that does not end, which finite matrices are not known to cause.
@@ -159,7 +161,7 @@ func (s Solver) symVec(y []float64, a Matrix, x []float64, partial Matrix) {
 		bands = 1
 	}
 	edge := func(b int) int { return int(float64(n) * math.Sqrt(float64(b)/float64(bands))) }
-	parallel(s.workersFor(n, n, 8), bands, func(b int) {
+	mapped.Each(s.workersFor(n, n, 8), bands, func(b int) {
 		sum := partial.Row(b)[:n]
 		clear(sum)
 		for i := edge(b); i < edge(b+1); i++ {

@@ -3,6 +3,8 @@ package linalg
 import (
 	"sync"
 	"unsafe"
+
+	"github.com/modelcompress/compress/internal/mapped"
 )
 
 // Product says how [Solver.Mul] reads its operands.
@@ -147,7 +149,7 @@ func (p *product) strip(s Solver, k int) {
 		p.kc = min(depth, k-p.k0)
 		const group = 8 // panels packed by one piece of work
 		lefts, rights := pieces(rows/kernel.rows, group), pieces(cols/kernel.cols, group)
-		parallel(workers, lefts+rights, func(i int) {
+		mapped.Each(workers, lefts+rights, func(i int) {
 			if i < lefts {
 				p.packLeft(i*group, min((i+1)*group, rows/kernel.rows))
 				return
@@ -155,7 +157,7 @@ func (p *product) strip(s Solver, k int) {
 			p.packRight((i-lefts)*group, min((i-lefts+1)*group, cols/kernel.cols))
 		})
 		down := pieces(m, pieceRows)
-		parallel(workers, down*pieces(n, pieceCols), func(i int) { p.multiply(i%down*pieceRows, i/down*pieceCols) })
+		mapped.Each(workers, down*pieces(n, pieceCols), func(i int) { p.multiply(i%down*pieceRows, i/down*pieceCols) })
 	}
 	packed.Put(p.left)
 	packed.Put(p.right)

@@ -5,24 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // ErrRank is the error of a rank that a matrix cannot have.
 var ErrRank = errors.New("rank out of range")
-
-// signs is a reproducible sequence of ±1, by position.
-type signs struct{ seed uint64 }
-
-func (s signs) at(i uint64) float64 {
-	x := (i + 1) * 0x9e3779b97f4a7c15 // SplitMix64 (Steele, Lea and Flood, 2014), keyed by the seed
-	x += s.seed * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	if (x^x>>31)>>63 == 0 {
-		return 1
-	}
-	return -1
-}
 
 // Sketch configures [Solver.TruncatedSVD].
 type Sketch struct {
@@ -61,10 +49,10 @@ func (s Solver) TruncatedSVD(a Matrix, rank int, o Sketch) (u Matrix, values []f
 
 // sketchSVD decomposes a within the range of a sketch of the given width.
 func (s Solver) sketchSVD(a Matrix, width int, o Sketch) (u Matrix, values []float64, v Matrix, err error) {
-	draw := signs{o.Seed}
+	signs := rng.Sketch(o.Seed)
 	omega := New(a.Cols, width)
 	for i := range omega.Data {
-		omega.Data[i] = draw.at(uint64(i))
+		omega.Data[i] = signs.Sign(uint64(i))
 	}
 	q := New(a.Rows, width)
 	s.Mul(q, a, omega, Product{})
@@ -151,10 +139,10 @@ func (s Solver) SpectralNorm(a Matrix, tolerance float64) (float64, error) {
 	if err := a.CheckFinite(); err != nil {
 		return 0, err
 	}
-	draw := signs{1}
+	signs := rng.Sketch(1)
 	x, y := New(a.Cols, width), New(a.Rows, width)
 	for i := range x.Data {
-		x.Data[i] = draw.at(uint64(i))
+		x.Data[i] = signs.Sign(uint64(i))
 	}
 	last := 0.0
 	const most = 2000

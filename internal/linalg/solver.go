@@ -2,9 +2,7 @@ package linalg
 
 import (
 	"runtime"
-	"sync/atomic"
 
-	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -40,28 +38,4 @@ func (s Solver) workersFor(m, n, k int) int {
 		return 1
 	}
 	return s.workers()
-}
-
-// parallel runs f(i) for every piece i in [0, n), on up to the given number of goroutines. What a piece covers must not
-// depend on their number.
-func parallel(workers, n int, f func(i int)) {
-	workers = min(workers, n)
-	if workers <= 1 {
-		for i := range n {
-			f(i)
-		}
-		return
-	}
-	var next atomic.Int64
-	run := func() {
-		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-			f(int(i))
-		}
-	}
-	var wait mapped.Group
-	for range workers - 1 {
-		wait.Go(run)
-	}
-	run()
-	wait.Wait()
 }

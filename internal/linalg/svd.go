@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // SVD returns the thin singular value decomposition a = u·diag(values)·vᵀ: u [m, k] and v [n, k] with orthonormal columns,
@@ -214,10 +216,10 @@ func (s Solver) polar(a Matrix) (Matrix, error) {
 		return Matrix{}, err
 	}
 	if least < 1e-15*norm {
-		draw := signs{seed: 1}
+		signs := rng.Sketch(1)
 		f := 4 * epsilon * norm / math.Sqrt(float64(a.Rows))
 		for i := range x.Data {
-			x.Data[i] += f * draw.at(uint64(i))
+			x.Data[i] += f * signs.Sign(uint64(i))
 		}
 		if least, err = s.leastValue(x); err != nil {
 			return Matrix{}, err

@@ -15,7 +15,6 @@ var unmapped = map[string]string{
 	"kernels/kerneltest":             "tests",
 	"merge/internal/stream":          "segments run within mapped.Do",
 	"merge/internal/output":          "files are read, not mapped",
-	"editeval/task/internal/metric":  "numbers",
 	"cmd/compress/internal/crew":     "workers of a queue",
 	"cmd/compress/internal/planning": "workers of a queue",
 }

@@ -118,6 +118,9 @@ func (k *First) Keep(fault any) {
 	}
 }
 
+// Kept reports whether there is a fault.
+func (k *First) Kept() bool { return k.fault.Load() != nil }
+
 // Raise panics with the fault, if there is one.
 func (k *First) Raise() {
 	if fault := k.fault.Load(); fault != nil {

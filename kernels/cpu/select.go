@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -255,10 +256,7 @@ func sampleKeys(src keySource, rows, cols, n int) []int32 {
 	n = min(n, rows*cols)
 	sample := make([]int32, n, n+keyPad)
 	for i := range sample {
-		x := uint64(i+1) * 0x9e3779b97f4a7c15 // SplitMix64, Steele, Lea and Flood 2014
-		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-		x = (x ^ x>>27) * 0x94d049bb133111eb
-		at := int((x ^ x>>31) % uint64(rows*cols))
+		at := int(rng.Key(0).Bits(uint64(i)) % uint64(rows*cols))
 		src.keys(sample[i:i+1], at/cols, at%cols)
 	}
 	slices.Sort(sample)

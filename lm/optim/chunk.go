@@ -1,9 +1,6 @@
 package optim
 
 import (
-	"runtime"
-	"sync/atomic"
-
 	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
@@ -11,32 +8,6 @@ import (
 // chunk is how many elements one piece of work covers. Sums over chunks are added in order, so that neither they nor anything
 // else depends on the number of threads.
 const chunk = 1 << 15
-
-// parallel runs f(i) for every piece i in [0, n) on up to threads goroutines; 0 means GOMAXPROCS.
-func parallel(threads, n int, f func(i int)) {
-	if threads <= 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	threads = min(threads, n)
-	if threads <= 1 {
-		for i := range n {
-			f(i)
-		}
-		return
-	}
-	var next atomic.Int64
-	run := func() {
-		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-			f(int(i))
-		}
-	}
-	var wait mapped.Group
-	for range threads - 1 {
-		wait.Go(run)
-	}
-	run()
-	wait.Wait()
-}
 
 func pieces(n, per int) int { return (n + per - 1) / per }
 
@@ -49,7 +20,7 @@ type values struct {
 // change calls f for stretches of the value, from element lo on, which f changes in place.
 func (v values) change(threads int, f func(lo int, p []float32)) {
 	n := v.m.Len()
-	parallel(threads, pieces(n, chunk), func(i int) {
+	mapped.Each(threads, pieces(n, chunk), func(i int) {
 		lo, hi := i*chunk, min(n, (i+1)*chunk)
 		switch {
 		case v.m.DType() == kernels.F32:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/stats"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
@@ -271,7 +272,7 @@ func TestRungsRank(t *testing.T) {
 	if _, err := gp.Search(t.Context(), gp.FullGrammar(), measured, o); err != nil {
 		t.Fatal(err)
 	}
-	if rho := Spearman(low, high); len(low) < 60 || !(rho > 0.9) {
+	if rho := stats.Spearman(low, high); len(low) < 60 || !(rho > 0.9) {
 		t.Errorf("%d candidates, rank correlation %.3f", len(low), rho)
 	}
 }

@@ -17,23 +17,20 @@ func (s *Setup) Judge(x kernels.Mat, first []float64, want [][]int32, losses [][
 	}
 	const piece = 1 << 16 // elements of a piece of work, about
 	per := max(1, piece/max(x.Cols, 1))
-	var wg mapped.Group
-	for lo := 0; lo < x.Rows; lo += per {
-		wg.Go(func() {
-			for i := lo; i < min(lo+per, x.Rows); i++ {
-				row := rows(i)
-				best[i], losses[i] = largest(row), make([]float64, len(want[i]))
-				total := first[i] + float64(row[0])
-				if math.IsInf(float64(row[0]), 0) {
-					total = logSumExp(row)
-				}
-				for k, t := range want[i] {
-					losses[i][k] = total - float64(row[t])
-				}
+
+	mapped.Each(0, (x.Rows+per-1)/per, func(at int) {
+		for i := at * per; i < min((at+1)*per, x.Rows); i++ {
+			row := rows(i)
+			best[i], losses[i] = largest(row), make([]float64, len(want[i]))
+			total := first[i] + float64(row[0])
+			if math.IsInf(float64(row[0]), 0) {
+				total = logSumExp(row)
 			}
-		})
-	}
-	wg.Wait()
+			for k, t := range want[i] {
+				losses[i][k] = total - float64(row[t])
+			}
+		}
+	})
 	return nil
 }
 

@@ -60,12 +60,7 @@ func New(x kernels.Mat, bits, threads int) *Matrix {
 // parallel splits the blocks among goroutines; results do not depend on how many.
 func (m *Matrix) parallel(threads int, f func(lo, hi int)) {
 	n := len(m.scales)
-	threads = max(1, min(threads, n/1024))
-	var wg mapped.Group
-	for k := range threads {
-		wg.Go(func() { f(k*n/threads, (k+1)*n/threads) })
-	}
-	wg.Wait()
+	mapped.Split(max(1, min(threads, n/1024)), n, f)
 }
 
 // encode writes the codes of a block.

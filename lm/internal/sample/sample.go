@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // Sampler draws tokens.
@@ -44,7 +46,7 @@ func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 	for _, c := range s.order {
 		total += c.p
 	}
-	left := Uniform(s.Seed, uint64(position)) * total
+	left := rng.Token(s.Seed).Float(uint64(position)) * total
 	for _, c := range s.order {
 		if left -= c.p; left < 0 {
 			return c.id, true
@@ -84,16 +86,4 @@ func (s *Sampler) cut() {
 			return
 		}
 	}
-}
-
-// Uniform gives the number in [0, 1) that belongs to a seed and a counter: the finaliser of SplitMix64 (Steele, Lea and
-// Flood, 2014) over both, of which the upper 53 bits count.
-func Uniform(seed, counter uint64) float64 {
-	return float64(mix(mix(seed)+0x9e3779b97f4a7c15*(counter+1))>>11) / (1 << 53)
-}
-
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // RenameDType changes the values of dtype and torch_dtype in a configuration and nothing else.
 func RenameDType(text []byte, t safetensors.DType) []byte {
-	name := map[safetensors.DType]string{
-		safetensors.F32: `"float32"`, safetensors.BF16: `"bfloat16"`, safetensors.F16: `"float16"`, safetensors.F64: `"float64"`,
-	}[t]
+	name := `"` + dtype.Torch(t) + `"`
 	d := json.NewDecoder(bytes.NewReader(text))
 	depth, key := 0, ""
 	var out []byte

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/draw"
 )
 
 // cat puts factors side by side: A [Σr, in] holds w·s·A, B [out, Σr] the Bs.
@@ -110,7 +110,7 @@ func (c *combiner) prune(name string, x linalg.Matrix) {
 	case "magnitude":
 		keepLargest(x, int(c.Density*float64(x.Rows*x.Cols)))
 	case "random":
-		key := draw.NewKey(c.Seed, name)
+		key := rng.New(c.Seed, name)
 		for i := range x.Rows {
 			for j := range x.Cols {
 				if key.Float(uint64(i*x.Cols+j)) < c.Density {

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/draw"
 )
 
 // Options of [Attach].
@@ -32,7 +32,7 @@ type Runtime struct {
 	tie     func() // puts an end to that
 
 	dropping bool
-	mask     draw.Key
+	mask     rng.Key
 	spare    sync.Pool // *workspace
 	resident *Resident // nil: the parameters are in host memory
 }
@@ -47,7 +47,7 @@ type module struct {
 	ownA   kernels.Mat // memory of fa and fb where that is not a's and bt's
 	ownB   kernels.Mat
 	t      *kernels.Buffer // x·aᵀ of the latest forward pass, kept for the way back; skinny ones turned around
-	key    draw.Key
+	key    rng.Key
 	dora   *direction
 }
 
@@ -95,7 +95,7 @@ func (r *Runtime) collect(linears map[string]lm.Linear) error {
 		if lin.In != l.Module.In || lin.Out != l.Module.Out {
 			return fmt.Errorf("%w: %s has %d × %d channels, the adapter's %d × %d", adapter.ErrBase, lin.Name, lin.In, lin.Out, l.Module.In, l.Module.Out)
 		}
-		mod := &module{low: l, lin: lin, key: draw.NewKey(0, lin.Name)}
+		mod := &module{low: l, lin: lin, key: rng.New(0, lin.Name)}
 		if l.Magnitude != nil {
 			mod.dora = &direction{}
 		}
@@ -177,7 +177,7 @@ func (r *Runtime) ZeroGrad() {
 }
 
 // Drop turns dropout on, with masks that depend on the key, the module and the element, or off.
-func (r *Runtime) Drop(on bool, mask draw.Key) {
+func (r *Runtime) Drop(on bool, mask rng.Key) {
 	r.dropping, r.mask = on && r.a.Config.Dropout > 0, mask
 }
 

@@ -129,9 +129,5 @@ func parallel(n int, f func(lo, hi int)) {
 		f(0, n)
 		return
 	}
-	var wg mapped.Group
-	for k := range workers {
-		wg.Go(func() { f(k*n/workers, (k+1)*n/workers) })
-	}
-	wg.Wait()
+	mapped.Split(workers, n, f)
 }

@@ -9,10 +9,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -266,18 +266,18 @@ func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (
 // read reads elements of a tensor and refuses what is not finite.
 func read(c *adapter.Checkpoint, name string, at int64, dst []float32) error {
 	info, _ := c.Tensors.Info(name)
-	if !floats.Known(info.DType) {
-		return fmt.Errorf("%s: tensor %.200q: %w: %w: %s", c.Dir, name, adapter.ErrFile, floats.ErrDType, info.DType)
+	if !dtype.IsFloat(info.DType) {
+		return fmt.Errorf("%s: tensor %.200q: %w: %w: %s", c.Dir, name, adapter.ErrFile, dtype.ErrDType, info.DType)
 	}
-	size := floats.Size(info.DType)
+	size := dtype.Size(info.DType)
 	raw := make([]byte, len(dst)*size)
 	if _, err := c.Tensors.ReadAt(name, raw, at*int64(size)); err != nil {
 		return err
 	}
-	if err := floats.Decode(dst, raw, info.DType); err != nil {
+	if err := dtype.Decode(dst, raw, info.DType); err != nil {
 		return err
 	}
-	if i := floats.NonFinite(dst); i >= 0 {
+	if i := dtype.NonFinite(dst); i >= 0 {
 		return fmt.Errorf("%s: tensor %.200q: %w: element %d is %v", c.Dir, name, adapter.ErrFile, at+int64(i), dst[i])
 	}
 	return nil

@@ -6,11 +6,11 @@ import (
 	"math"
 	"runtime"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -99,7 +99,7 @@ func (j *job) measure(ctx context.Context) error {
 		return err
 	}
 	factors := factorsOf(j.e.low.Magnitude.Data(), squares, byRow)
-	if i := floats.NonFinite(factors); i >= 0 {
+	if i := dtype.NonFinite(factors); i >= 0 {
 		return fmt.Errorf("%s: tensor %q: %w: the weights of output %d are all zero, so DoRA cannot scale them", j.w.base.Dir, j.e.info.Name, adapter.ErrUnsupported, i)
 	}
 	if byRow {
@@ -178,17 +178,17 @@ func (j *job) read(b *block) error {
 	n := b.rows * j.cols
 	if cap(b.x) < n {
 		b.x, b.before = make([]float32, n), make([]float32, n)
-		b.raw = make([]byte, n*floats.Size(j.e.info.DType))
+		b.raw = make([]byte, n*dtype.Size(j.e.info.DType))
 	}
-	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*floats.Size(j.e.info.DType)]
-	off := int64(b.row) * int64(j.cols) * int64(floats.Size(j.e.info.DType))
+	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*dtype.Size(j.e.info.DType)]
+	off := int64(b.row) * int64(j.cols) * int64(dtype.Size(j.e.info.DType))
 	if _, err := j.w.base.Tensors.ReadAt(j.e.from, b.raw, off); err != nil {
 		return err
 	}
-	if err := floats.Decode(b.before, b.raw, j.e.info.DType); err != nil {
+	if err := dtype.Decode(b.before, b.raw, j.e.info.DType); err != nil {
 		return err
 	}
-	if i := floats.NonFinite(b.before); i >= 0 {
+	if i := dtype.NonFinite(b.before); i >= 0 {
 		return fmt.Errorf("%s: tensor %q: %w: element %d of the base is %v", j.w.base.Dir, j.e.from, adapter.ErrBase, b.row*j.cols+i, b.before[i])
 	}
 	copy(b.x, b.before)
@@ -300,10 +300,10 @@ type sums struct {
 
 // write stores a block and compares it with what was there.
 func (j *job) write(b *block, s *sums) error {
-	if err := floats.Encode(b.raw, b.x, j.e.info.DType); err != nil {
+	if err := dtype.Encode(b.raw, b.x, j.e.info.DType); err != nil {
 		return err
 	}
-	if err := floats.Decode(b.x, b.raw, j.e.info.DType); err != nil {
+	if err := dtype.Decode(b.x, b.raw, j.e.info.DType); err != nil {
 		return err
 	}
 	for i, v := range b.x {
@@ -324,7 +324,7 @@ func (j *job) write(b *block, s *sums) error {
 		s.change += float64(b.before[i]) * float64(b.before[i])
 		s.difference += d * d
 	}
-	off := (j.e.first + int64(b.row)*int64(j.cols)) * int64(floats.Size(j.e.info.DType))
+	off := (j.e.first + int64(b.row)*int64(j.cols)) * int64(dtype.Size(j.e.info.DType))
 	return j.w.folder.Writer().WriteAt(j.e.to, b.raw, off)
 }
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/fold"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
@@ -51,7 +51,7 @@ func values(t *testing.T, f safetensors.Source, name string) []float32 {
 	data, err := f.Bytes(name)
 	x := make([]float32, info.Elements())
 	if err == nil {
-		err = floats.Decode(x, data, info.DType)
+		err = dtype.Decode(x, data, info.DType)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func inBF16(t *testing.T, base string) string {
 	for _, info := range infos {
 		x := values(t, src, info.Name)
 		data := make([]byte, 2*len(x))
-		if err := floats.Encode(data, x, info.DType); err != nil {
+		if err := dtype.Encode(data, x, info.DType); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.WriteTensor(info.Name, data); err != nil {

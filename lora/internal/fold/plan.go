@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -109,7 +109,7 @@ func (p *planner) edit(name string) (*edit, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: it has no tensor %.200q", p.base.Dir, adapter.ErrBase, name)
 	}
-	if !floats.Known(info.DType) || info.DType == safetensors.F64 {
+	if !dtype.IsFloat(info.DType) || info.DType == safetensors.F64 {
 		return nil, fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s (HINT: compress convert --dtype f32)", p.base.Dir, name, adapter.ErrUnsupported, info.DType)
 	}
 	e := &edit{info: info, from: name}

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/draw"
 	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
@@ -258,14 +258,14 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 // start draws a factor uniformly within 1/√in: Kaiming's rule with a = √5 for an assembled row, whatever the width of its
 // pieces. B stays zero.
 func start(p *adapter.Param, seed uint64, in int) {
-	draw.NewKey(seed, p.Name).Uniform(p.Data(), 1/math.Sqrt(float64(in)))
+	rng.New(seed, p.Name).FillUniform(p.Data(), 1/math.Sqrt(float64(in)))
 }
 
 // startPlain starts LoRA's factors. A token table has A = 0 and B normal instead; magnitudes are the base's norms.
 func startPlain(l *adapter.Low, base Base, seed uint64) error {
 	f := l.Factors.(adapter.Plain)
 	if l.Module.Table {
-		draw.NewKey(seed, f.B.Name).Normal(f.B.Data(), 1)
+		rng.New(seed, f.B.Name).FillNormal(f.B.Data(), 1)
 	} else {
 		start(f.A, seed, l.Module.In)
 	}

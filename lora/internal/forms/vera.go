@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/draw"
 )
 
 // Vector are the factors of VeRA (Kopiczko et al., arXiv 2310.11454): A = diag(d)·A₀ and B = diag(b)·B₀ with random frozen A₀
@@ -74,8 +74,8 @@ func vectors(c *adapter.Config, modules []adapter.Module) ([]*adapter.Low, error
 // startVectors fills VeRA's factors: Kaiming-uniform with gain √2 for the frozen ones, d constant, b zero.
 func startVectors(c *adapter.Config, list []*adapter.Low) {
 	v := list[0].Factors.(Vector)
-	draw.NewKey(c.VeRA.Seed, v.Down.Name).Uniform(v.Down.Data(), math.Sqrt(6/float64(v.Down.Value.Cols)))
-	draw.NewKey(c.VeRA.Seed, v.Up.Name).Uniform(v.Up.Data(), math.Sqrt(6/float64(c.Rank)))
+	rng.New(c.VeRA.Seed, v.Down.Name).FillUniform(v.Down.Data(), math.Sqrt(6/float64(v.Down.Value.Cols)))
+	rng.New(c.VeRA.Seed, v.Up.Name).FillUniform(v.Up.Data(), math.Sqrt(6/float64(c.Rank)))
 	for _, l := range list {
 		d := l.Factors.(Vector).D.Data()
 		for i := range d {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/draw"
 )
 
 // Draw makes the lists of all blocks. Without dissociation B has the lists of A.
@@ -15,24 +15,24 @@ func (p *Pool) Draw(seed uint64, way adapter.Sampling, dissociate bool) error {
 	if err != nil {
 		return err
 	}
-	p.IndexA = lists(draw.NewKey(seed, p.A.Name+".index"))
+	p.IndexA = lists(rng.New(seed, p.A.Name+".index"))
 	p.IndexB = p.IndexA
 	if dissociate {
-		p.IndexB = lists(draw.NewKey(seed, p.B.Name+".index"))
+		p.IndexB = lists(rng.New(seed, p.B.Name+".index"))
 	}
 	return nil
 }
 
-func (p *Pool) sampler(way adapter.Sampling) (func(draw.Key) []int32, error) {
+func (p *Pool) sampler(way adapter.Sampling) (func(rng.Key) []int32, error) {
 	switch way {
 	case adapter.Official:
-		return func(k draw.Key) []int32 {
+		return func(k rng.Key) []int32 {
 			return p.lists(func(block int) []int32 { return k.With(uint64(block)).Permutation(p.Public()) })
 		}, nil
 	case adapter.Balanced:
-		return func(k draw.Key) []int32 { return p.lists(p.balanced(k)) }, nil
+		return func(k rng.Key) []int32 { return p.lists(p.balanced(k)) }, nil
 	case adapter.Pure:
-		return func(draw.Key) []int32 {
+		return func(rng.Key) []int32 {
 			return p.lists(func(int) []int32 {
 				x := make([]int32, p.Public())
 				for i := range x {
@@ -60,7 +60,7 @@ func (p *Pool) lists(order func(block int) []int32) []int32 {
 
 // balanced orders the public rows for each block in turn by how often they were used, at random among equals: after any number of
 // blocks no row was used more than once more often than another.
-func (p *Pool) balanced(key draw.Key) func(block int) []int32 {
+func (p *Pool) balanced(key rng.Key) func(block int) []int32 {
 	uses := make([]int, p.Public())
 	return func(block int) []int32 {
 		k := key.With(uint64(block))

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/lora/internal/forms"
 	"github.com/modelcompress/compress/lora/internal/mos"
@@ -160,10 +160,10 @@ func (l *loader) param(p *adapter.Param) error {
 		return err
 	}
 	return l.f.View(p.Name, func(data []byte) error {
-		if err := floats.Decode(p.Data(), data, info.DType); err != nil {
+		if err := dtype.Decode(p.Data(), data, info.DType); err != nil {
 			return fmt.Errorf("%w: tensor %.200q: %w", adapter.ErrFile, p.Name, err)
 		}
-		if i := floats.NonFinite(p.Data()); i >= 0 {
+		if i := dtype.NonFinite(p.Data()); i >= 0 {
 			return fmt.Errorf("%w: tensor %.200q: element %d is not finite", adapter.ErrFile, p.Name, i)
 		}
 		return nil
@@ -239,8 +239,8 @@ func weights(path string, a *adapter.Adapter, t safetensors.DType) error {
 		return err
 	}
 	for _, p := range a.Params() {
-		data := make([]byte, len(p.Data())*floats.Size(t))
-		err = errors.Join(err, floats.Encode(data, p.Data(), t), w.WriteTensor(p.Name, data))
+		data := make([]byte, len(p.Data())*dtype.Size(t))
+		err = errors.Join(err, dtype.Encode(data, p.Data(), t), w.WriteTensor(p.Name, data))
 	}
 	for _, p := range pools {
 		err = errors.Join(err, w.WriteTensor("mos."+p.Type+".index_A", bytesOf(p.IndexA)), w.WriteTensor("mos."+p.Type+".index_B", bytesOf(p.IndexB)))

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -309,10 +309,10 @@ func (r *reader) matrix(key string, rows, cols int) (*adapter.Param, error) {
 // widen copies a tensor as F32, and refuses what is not finite.
 func (r *reader) widen(dst []float32, key string, info safetensors.Info) error {
 	return r.file.View(key, func(data []byte) error {
-		if err := floats.Decode(dst, data, info.DType); err != nil {
+		if err := dtype.Decode(dst, data, info.DType); err != nil {
 			return fmt.Errorf("tensor %.200q: %w: %w", key, adapter.ErrFile, err)
 		}
-		if i := floats.NonFinite(dst); i >= 0 {
+		if i := dtype.NonFinite(dst); i >= 0 {
 			return fmt.Errorf("tensor %.200q: %w: element %d is %v", key, adapter.ErrFile, i, dst[i])
 		}
 		return nil

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -105,7 +105,7 @@ func (m *made) write(t testing.TB) string {
 			if v, ok := m.fill[info.Name]; ok {
 				x[len(x)-1] = v
 			}
-			err = floats.Encode(data, x, info.DType)
+			err = dtype.Encode(data, x, info.DType)
 		}
 		if err := errors.Join(err, w.WriteTensor(info.Name, data)); err != nil {
 			t.Fatal(err)

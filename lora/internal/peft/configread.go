@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
@@ -26,17 +27,17 @@ type settings struct {
 
 // parse reads the text of an adapter_config.json. The errors wrap [adapter.ErrConfig] or [adapter.ErrUnsupported].
 func parse(text []byte) (*settings, error) {
-	list, err := members(text)
+	object, err := orderedjson.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", adapter.ErrConfig, err)
 	}
 	s := &settings{Config: adapter.Config{Kind: adapter.LoRA, Rank: 8, Alpha: 8, Biases: adapter.NoBias, Init: "true"}}
 	kind := ""
-	for _, m := range list {
-		if m.key == "peft_type" {
-			err = decode(m.key, m.value, &kind, "a string")
+	for key, value := range object.All() {
+		if key == "peft_type" {
+			err = decode(key, value, &kind, "a string")
 		} else {
-			err = s.take(m.key, m.value)
+			err = s.take(key, value)
 		}
 		if err != nil {
 			return nil, err
@@ -189,16 +190,16 @@ func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) er
 	if isNull(value) {
 		return nil
 	}
-	entries, err := members(value)
+	entries, err := orderedjson.Parse(value)
 	if err != nil {
 		return bad(key, "%v", err)
 	}
-	for _, e := range entries {
-		if isNull(e.value) {
-			return bad(key, "%.60q has no value", e.key)
+	for pattern, number := range entries.All() {
+		if isNull(number) {
+			return bad(key, "%.60q has no value", pattern)
 		}
-		p := adapter.Pattern{Key: e.key}
-		if err := readFinite(key, e.value, &p.Value); err != nil {
+		p := adapter.Pattern{Key: pattern}
+		if err := readFinite(key, number, &p.Value); err != nil {
 			return err
 		}
 		*list = append(*list, p)

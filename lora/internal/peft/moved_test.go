@@ -2,13 +2,13 @@ package peft
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/folder"
@@ -63,21 +63,17 @@ func TestMovedStart(t *testing.T) {
 }
 
 func replaceInit(text []byte, init string) []byte {
-	list, err := members(text)
+	o, err := orderedjson.Parse(text)
 	if err != nil {
 		panic(err)
 	}
-	out := "{"
-	for i, m := range list {
-		if m.key == "init_lora_weights" {
-			m.value = []byte(`"` + init + `"`)
-		}
-		if i > 0 {
-			out += ","
-		}
-		out += fmt.Sprintf("%q:%s", m.key, m.value)
+	if o.Has("init_lora_weights") {
+		o.Set("init_lora_weights", []byte(`"`+init+`"`))
 	}
-	return []byte(out + "}")
+	if text, err = o.Compact(); err != nil {
+		panic(err)
+	}
+	return text
 }
 
 // checkNothing: scale·B·A is zero but for the rounding of float32, and says rank and scale alike.

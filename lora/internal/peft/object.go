@@ -4,61 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
-
-// member is an entry of a JSON object, in the order of the text.
-type member struct {
-	key   string
-	value json.RawMessage
-}
-
-// members reads a JSON object that has no key twice.
-func members(text []byte) ([]member, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	start, err := d.Token()
-	if err != nil {
-		return nil, tidy(err)
-	}
-	if start != json.Delim('{') {
-		return nil, fmt.Errorf("not a JSON object")
-	}
-	var list []member
-	seen := map[string]bool{}
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, tidy(err)
-		}
-		key, _ := token.(string)
-		if seen[key] {
-			return nil, fmt.Errorf("key %.100q stands there twice", key)
-		}
-		seen[key] = true
-		m := member{key: key}
-		if err := d.Decode(&m.value); err != nil {
-			return nil, tidy(err)
-		}
-		list = append(list, m)
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, tidy(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("text after the end of the JSON object")
-	}
-	return list, nil
-}
-
-// tidy gives the end of a text a name.
-func tidy(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("JSON ends too early")
-	}
-	return fmt.Errorf("invalid JSON: %w", err)
-}
 
 // empty reports whether a value switches a feature off: null, false, or nothing in it.
 func empty(value json.RawMessage) bool {

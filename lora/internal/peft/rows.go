@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
@@ -55,16 +56,16 @@ func (r *reader) tokenIDs(key string, m adapter.Module) ([]int64, error) {
 	if r.tokens == nil {
 		return nil, fmt.Errorf("tensor %.200q: %w: the configuration has no trainable_token_indices", key, adapter.ErrFile)
 	}
-	entries, err := members(r.tokens)
+	entries, err := orderedjson.Parse(r.tokens)
 	if err != nil {
 		return nil, bad("trainable_token_indices", "neither a list of tokens nor a map to such lists")
 	}
-	for _, e := range entries {
-		if m.Path != e.key && !strings.HasSuffix(m.Path, "."+e.key) {
+	for path, tokens := range entries.All() {
+		if m.Path != path && !strings.HasSuffix(m.Path, "."+path) {
 			continue
 		}
-		if err := json.Unmarshal(e.value, &list); err != nil {
-			return nil, bad("trainable_token_indices", "%.60q: not a list of tokens", e.key)
+		if err := json.Unmarshal(tokens, &list); err != nil {
+			return nil, bad("trainable_token_indices", "%.60q: not a list of tokens", path)
 		}
 		return list, nil
 	}

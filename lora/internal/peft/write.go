@@ -10,10 +10,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -229,8 +229,8 @@ func writeEntry(w *safetensors.Writer, e entry, t safetensors.DType) error {
 	if err != nil {
 		return err
 	}
-	data := make([]byte, len(x)*floats.Size(t))
-	if err := floats.Encode(data, x, t); err != nil {
+	data := make([]byte, len(x)*dtype.Size(t))
+	if err := dtype.Encode(data, x, t); err != nil {
 		return err
 	}
 	if err := checkRange(e.key, data, x, t); err != nil {
@@ -242,10 +242,10 @@ func writeEntry(w *safetensors.Writer, e entry, t safetensors.DType) error {
 // checkRange refuses values that are not finite once stored.
 func checkRange(key string, data []byte, x []float32, t safetensors.DType) error {
 	back := make([]float32, len(x))
-	if err := floats.Decode(back, data, t); err != nil {
+	if err := dtype.Decode(back, data, t); err != nil {
 		return err
 	}
-	if i := floats.NonFinite(back); i >= 0 {
+	if i := dtype.NonFinite(back); i >= 0 {
 		return fmt.Errorf("tensor %q: %w: element %d, %v, does not fit %s", key, adapter.ErrFile, i, x[i], t)
 	}
 	return nil

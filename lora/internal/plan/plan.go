@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/modelcompress/compress/lora/internal/draw"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // ErrEmpty: no sequence has a token whose loss counts.
@@ -63,7 +63,7 @@ func New(d Data, o Options) (*Plan, error) {
 
 // sequence gives the sequences one after the other, pass by pass, each with the number of its pass.
 func sequence(use []int32, o Options) func(peek bool) (int32, int) {
-	key, epoch, at := draw.NewKey(o.Seed, "order"), 0, 0
+	key, epoch, at := rng.New(o.Seed, "order"), 0, 0
 	order := append([]int32(nil), use...)
 	shuffle := func() {
 		if !o.Ordered {

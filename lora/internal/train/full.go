@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
@@ -287,15 +288,12 @@ func (f *Full) Eval(ctx context.Context, b plan.Batch) (float64, int, error) {
 	return eval(ctx, f.Model, b)
 }
 
-// dtypes are the file's names of element types.
-var dtypes = map[kernels.DType]safetensors.DType{kernels.F32: safetensors.F32, kernels.BF16: safetensors.BF16, kernels.F16: safetensors.F16}
-
 // Save implements [Subject].
 func (f *Full) Save(path string, p Progress, best bool) error {
 	var list []entry
 	for _, n := range f.names {
 		v := f.values[n].host
-		list = append(list, entry{n, dtypes[v.DType()], v.Len(), func(scratch []byte) ([]byte, error) {
+		list = append(list, entry{n, dtype.Stored(v.DType()), v.Len(), func(scratch []byte) ([]byte, error) {
 			if f.there != nil {
 				return scratch, f.Model.Device().Download(scratch, v.Buf, v.Off)
 			}
@@ -342,7 +340,7 @@ func (f *Full) Restore(path string, p *Progress, best bool) error {
 	for _, n := range f.names {
 		v := f.values[n]
 		info, ok := file.Info(n)
-		if !ok || info.DType != dtypes[v.host.DType()] || !slices.Equal(info.Shape, []int64{int64(v.host.Len())}) {
+		if !ok || info.DType != dtype.Stored(v.host.DType()) || !slices.Equal(info.Shape, []int64{int64(v.host.Len())}) {
 			return fmt.Errorf("%s: %w: tensor %.200q is missing or of another size", path, ErrState, n)
 		}
 		if err := f.read(file, n, info.Size); err != nil {

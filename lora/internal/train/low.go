@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/delta"
-	"github.com/modelcompress/compress/lora/internal/draw"
 	"github.com/modelcompress/compress/lora/internal/plan"
 )
 
@@ -71,7 +71,7 @@ func (l *Low) Free() {
 // Step implements [Subject].
 func (l *Low) Step(ctx context.Context, step int, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
 	l.Runtime.ZeroGrad()
-	key := draw.NewKey(l.Seed, "dropout").With(uint64(step))
+	key := rng.New(l.Seed, "dropout").With(uint64(step))
 	for i, b := range batches {
 		l.Runtime.Drop(true, key.With(uint64(i)))
 		r, err := l.Runtime.Backward(ctx, b.IDs, lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: l.Keep})

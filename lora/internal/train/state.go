@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/floats"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -133,7 +133,7 @@ func verify(f *safetensors.File) error {
 
 func f32Entry(name string, x []float32) entry {
 	return entry{name, safetensors.F32, len(x), func(data []byte) ([]byte, error) {
-		return data, floats.Encode(data, x, safetensors.F32)
+		return data, dtype.Encode(data, x, safetensors.F32)
 	}}
 }
 
@@ -214,7 +214,7 @@ func fillFrom(f *safetensors.File, name string, dst []float32) error {
 	if !ok || info.DType != safetensors.F32 || !slices.Equal(info.Shape, []int64{int64(len(dst))}) {
 		return fmt.Errorf("%w: tensor %.200q is missing or of another size", ErrState, name)
 	}
-	return f.View(name, func(data []byte) error { return floats.Decode(dst, data, info.DType) })
+	return f.View(name, func(data []byte) error { return dtype.Decode(dst, data, info.DType) })
 }
 
 // optimizerState reads what the optimiser had.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
@@ -203,21 +204,12 @@ func outOfRange(t *Tensor, name string, v float64, want string) error {
 
 // Key is the key of the random numbers of one input, for the elements whose index shares its upper bits.
 func (t *Tensor) Key(input int, off int64) vec.Key {
-	h := mix(t.Seed[0] ^ mix(t.Seed[1]^mix(uint64(t.Inputs[input].Model+1)^mix(uint64(off>>drawBits)+0x9e3779b97f4a7c15))))
+	h := rng.Fold(t.Seed[0], t.Seed[1], uint64(t.Inputs[input].Model+1), uint64(off>>drawBits))
 	return vec.Key{A: uint32(h), B: uint32(h >> 32)}
 }
 
 // drawBits is how many bits of an element's index count within one key.
 const drawBits = 20
-
-// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
-}
 
 // byKey calls f for the parts of a block that share a key of random numbers: elements [lo, hi) of the block, with the
 // number of the first within the key.

@@ -7,11 +7,11 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/tokenizer"
-	"github.com/modelcompress/compress/merge/internal/draw"
 )
 
 // Gates computes the routers, on a device for the modes that need hidden states (nil otherwise). It comes before Run.
@@ -50,13 +50,13 @@ func (m *Mixture) drawn(n int) [][][]float32 {
 	out := make([][][]float32, n)
 	for e := range out {
 		for l := range m.base.Layers {
-			key := draw.NewKey(m.options.Seed, fmt.Sprintf("gate %d %d", l, e))
+			key := rng.NewWide(m.options.Seed, fmt.Sprintf("gate %d %d", l, e))
 			row := make([]float32, m.base.Hidden)
 			for i := range row {
 				if m.Config.Gate == "random" {
 					row[i] = float32(key.Normal(uint64(i)))
 				} else {
-					row[i] = float32(bound * (2*key.Uniform(uint64(i)) - 1))
+					row[i] = float32(bound * (2*key.Open(uint64(i)) - 1))
 				}
 			}
 			out[e] = append(out[e], row)

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/input"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -52,7 +52,7 @@ type Mixture struct {
 	models  []*input.Model
 	dirs    []string
 	base    *arch.Config
-	text    *jsonobj.Object // the base's config.json
+	text    *orderedjson.Object // the base's config.json
 	dtype   safetensors.DType
 	tensors []tensor
 	gates   [][]float32 // by layer: a row per expert
@@ -151,7 +151,7 @@ func (m *Mixture) configs() ([]*arch.Config, error) {
 			return nil, err
 		}
 		if i == 0 {
-			if m.text, err = jsonobj.Parse(text); err != nil {
+			if m.text, err = orderedjson.Parse(text); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 		}

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/mapped"
-	"github.com/modelcompress/compress/merge/internal/draw"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
+	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vec"
@@ -119,7 +120,7 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 	if err != nil {
 		return nil, nil, err
 	}
-	key := draw.NewKey(m.options.Seed, "noise "+output+" "+p.name+" "+m.refs[p.model].String())
+	key := rng.NewWide(m.options.Seed, "noise "+output+" "+p.name+" "+m.refs[p.model].String())
 	return func(dst []float32, off int64) error {
 		if err := source.Read(dst, off); err != nil {
 			return err
@@ -135,7 +136,7 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 }
 
 // change adds an expert's noise, and scales its down projections.
-func (e *Expert) change(x []float32, key draw.Key, off int64, down bool) {
+func (e *Expert) change(x []float32, key rng.Wide, off int64, down bool) {
 	if e.Noise > 0 {
 		for i := range x {
 			x[i] += float32(e.Noise * key.Normal(uint64(off)+uint64(i)))
@@ -153,7 +154,7 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := jsonobj.Parse(text)
+	o, err := orderedjson.Parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 			set = append(set, x)
 		}
 	}
-	if name := typeNames[m.typeOfMost()]; name != "" {
+	if name := dtype.Torch(m.typeOfMost()); name != "" {
 		key := "torch_dtype"
 		if o.Has("dtype") {
 			key = "dtype"
@@ -235,11 +236,6 @@ func (m *Mixture) window() []field {
 		out = append(out, field{"max_window_layers", from})
 	}
 	return out
-}
-
-// typeNames are the names of types in config.json.
-var typeNames = map[safetensors.DType]string{
-	safetensors.F64: "float64", safetensors.F32: "float32", safetensors.F16: "float16", safetensors.BF16: "bfloat16",
 }
 
 // typeOfMost is the type of the largest tensor.

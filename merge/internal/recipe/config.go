@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -22,14 +23,14 @@ var layerNumbers = []string{"mlp_only_layers", "moe_layers", "full_attn_idxs"}
 // layers, the lists over layers, the vocabulary's size, the type and the tie of head and token table as the plan has
 // them. Where the recipe takes another model's tokenizer, the numbers of the special tokens are that model's.
 func (p *Plan) OutputConfig(donor []byte) ([]byte, error) {
-	o, err := jsonobj.Parse(donor)
+	o, err := orderedjson.Parse(donor)
 	if err != nil {
 		return nil, fmt.Errorf("config.json of %s: %w", p.Models[p.Donor], err)
 	}
 	text, inner := o, ""
 	if !o.Has(p.key("layers", "num_hidden_layers")) && o.Has("text_config") {
 		inner = "text_config" // several modules: the language model's part
-		if text, err = jsonobj.Parse(o.Get(inner)); err != nil {
+		if text, err = orderedjson.Parse(o.Get(inner)); err != nil {
 			return nil, fmt.Errorf("config.json of %s: text_config: %w", p.Models[p.Donor], err)
 		}
 	}
@@ -47,7 +48,7 @@ func (p *Plan) OutputConfig(donor []byte) ([]byte, error) {
 }
 
 // editConfig changes what the merge changed: o is the whole configuration, text the language model's part of it.
-func (p *Plan) editConfig(o, text *jsonobj.Object) error {
+func (p *Plan) editConfig(o, text *orderedjson.Object) error {
 	changed := map[string]any{}
 	if p.relayered() {
 		changed[p.key("layers", "num_hidden_layers")] = p.Blocks
@@ -69,7 +70,7 @@ func (p *Plan) editConfig(o, text *jsonobj.Object) error {
 		}
 	}
 	if name := p.mainType(); name != "" {
-		for _, part := range []*jsonobj.Object{o, text} {
+		for _, part := range []*orderedjson.Object{o, text} {
 			if part.Has("dtype") {
 				part.Set("dtype", json.RawMessage(`"`+name+`"`))
 			} else if part.Has("torch_dtype") || part == o {
@@ -111,11 +112,11 @@ func (p *Plan) inOrder() bool {
 }
 
 // editLayers brings the lists over layers in line: each layer has the entry of the layer that it comes from.
-func (p *Plan) editLayers(text *jsonobj.Object, changed map[string]any) {
-	configs := map[int]*jsonobj.Object{}
+func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
+	configs := map[int]*orderedjson.Object{}
 	for _, from := range p.origins {
 		if configs[from.model] == nil {
-			o, err := jsonobj.Parse(p.inputs[from.model].Config)
+			o, err := orderedjson.Parse(p.inputs[from.model].Config)
 			if err != nil {
 				o = text
 			}
@@ -156,7 +157,7 @@ func (p *Plan) editTokens(changed map[string]any) {
 		return
 	}
 	i := slices.Index(p.Models, p.Tokenizer.Model)
-	o, err := jsonobj.Parse(p.inputs[i].Config)
+	o, err := orderedjson.Parse(p.inputs[i].Config)
 	if err != nil {
 		return
 	}
@@ -179,11 +180,6 @@ func (p *Plan) losesHead() bool {
 	return known && !p.layouts[p.Donor].tied && !p.writesHead() && slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.Role == arch.Embed })
 }
 
-// typeNames are the names of types in config.json.
-var typeNames = map[safetensors.DType]string{
-	safetensors.F64: "float64", safetensors.F32: "float32", safetensors.F16: "float16", safetensors.BF16: "bfloat16",
-}
-
 // mainType names the type of most of the output's bytes, "" for none that a configuration names.
 func (p *Plan) mainType() string {
 	bytes := map[safetensors.DType]int64{}
@@ -198,5 +194,5 @@ func (p *Plan) mainType() string {
 			best = d
 		}
 	}
-	return typeNames[best]
+	return dtype.Torch(best)
 }

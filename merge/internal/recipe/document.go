@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/naming"
@@ -339,19 +340,14 @@ func modules(r *strict.Reader, n *strict.Node) []Module {
 	return out
 }
 
-// dtypes are the types that a recipe may name.
-var dtypes = map[string]safetensors.DType{
-	"float64": safetensors.F64, "float32": safetensors.F32, "float16": safetensors.F16, "bfloat16": safetensors.BF16,
-}
-
 // DecodeDType decodes the name of a floating-point type.
 func DecodeDType(r *strict.Reader, n *strict.Node, what string) safetensors.DType {
 	if n == nil {
 		return 0
 	}
 	name := r.Text(n, what)
-	d, ok := dtypes[strings.TrimPrefix(name, "torch.")]
-	if !ok && n.Kind == strict.Scalar {
+	d := dtype.ParseTorch(name)
+	if d == 0 && n.Kind == strict.Scalar {
 		r.Add(n.Place, strict.ErrValue, "%s must be bfloat16, float16, float32 or float64, not %q", what, name)
 	}
 	return d

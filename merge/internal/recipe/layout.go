@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -85,7 +85,7 @@ func Layers(tensors []safetensors.Info) int {
 
 // readConfig finds the architecture's table.
 func (l *layout) readConfig() {
-	o, err := jsonobj.Parse(l.input.Config)
+	o, err := orderedjson.Parse(l.input.Config)
 	if err != nil {
 		return
 	}
@@ -106,7 +106,7 @@ func (l *layout) readConfig() {
 }
 
 // truth reads a truth value of a configuration by its key's description.
-func truth(o *jsonobj.Object, key arch.Key) bool {
+func truth(o *orderedjson.Object, key arch.Key) bool {
 	var value bool
 	for _, name := range append([]string{key.Key}, key.Also...) {
 		if name != "" && o.Decode(name, &value) {

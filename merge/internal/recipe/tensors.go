@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
@@ -245,7 +246,7 @@ func (x *resolver) outputType(t *Tensor) bool {
 		promoted = p
 	}
 	t.DType = promoted
-	if !floating(promoted) {
+	if !dtype.IsFloat(promoted) {
 		t.Copy = true
 		return true
 	}
@@ -258,21 +259,12 @@ func (x *resolver) outputType(t *Tensor) bool {
 	return true
 }
 
-// floating tells the types that can be merged.
-func floating(d safetensors.DType) bool {
-	switch d {
-	case safetensors.F64, safetensors.F32, safetensors.F16, safetensors.BF16:
-		return true
-	}
-	return false
-}
-
 // promote gives the smallest type that holds two; types that are not floating point must be the same.
 func promote(a, b safetensors.DType) (safetensors.DType, bool) {
 	switch {
 	case a == b:
 		return a, true
-	case !floating(a) || !floating(b):
+	case !dtype.IsFloat(a) || !dtype.IsFloat(b):
 		return a, false
 	case a == safetensors.F64 || b == safetensors.F64:
 		return safetensors.F64, true

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -353,7 +354,7 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	if output.Same(e.dir, dst) {
 		return nil, fmt.Errorf("%s: %w", dst, output.ErrInPlace)
 	}
-	r := &Exported{Version: output.Version(), Method: "mediate", From: e.dir, Weights: map[string]float64{}}
+	r := &Exported{Version: build.Version(), Method: "mediate", From: e.dir, Weights: map[string]float64{}}
 	for i, n := range e.Names() {
 		r.Weights[n] = weights[i]
 	}

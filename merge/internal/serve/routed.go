@@ -8,13 +8,13 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/router"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // DefaultCache is how many bytes of materialised experts a Routed keeps at least.
@@ -389,11 +389,11 @@ func (r *Routed) complete(name string, weights []float64) (changed, error) {
 	if err != nil {
 		return c, err
 	}
-	dtype, ok := map[safetensors.DType]kernels.DType{safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16}[info.DType]
-	if !ok {
+	stored := dtype.Matrix(info.DType)
+	if stored == 0 {
 		return c, fmt.Errorf("tensor %q is %s: %w", name, info.DType, experts.ErrExpert)
 	}
-	if c.whole, err = r.m.Device().Alloc(dtype, int(info.Elements())); err != nil {
+	if c.whole, err = r.m.Device().Alloc(stored, int(info.Elements())); err != nil {
 		return c, err
 	}
 	out, host := c.whole.Bytes(), r.m.Device().Info().Host

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -27,9 +28,7 @@ type Mapped struct {
 // NewMapped makes a source of a tensor's bytes. Elements are rounded to the type round before anything else if that is
 // narrower; 0 leaves them alone. release, which may be nil, gives back the memory behind data.
 func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped, error) {
-	switch d {
-	case safetensors.F32, safetensors.F16, safetensors.BF16, safetensors.F64:
-	default:
+	if !dtype.IsFloat(d) {
 		return nil, fmt.Errorf("elements of type %s cannot be merged: %w", d, errors.ErrUnsupported)
 	}
 	if round == d || round == safetensors.F32 || round == safetensors.F64 {

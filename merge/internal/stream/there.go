@@ -6,10 +6,10 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // keyed is how many neighbouring elements are drawn by the numbers of one key.
@@ -75,9 +75,6 @@ type job struct {
 	size   int64             // elements of each
 }
 
-// kinds are the types that devices merge.
-var kinds = map[safetensors.DType]kernels.DType{safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16}
-
 // fits tells whether the tensors have one type, as they lie in their files, that the device takes.
 func (j *job) fits() bool {
 	it := j.r.Item
@@ -95,7 +92,7 @@ func (j *job) fits() bool {
 		}
 		j.inputs = append(j.inputs, m)
 	}
-	j.dtype, j.out = kinds[j.inputs[0].dtype], kinds[it.DType]
+	j.dtype, j.out = dtype.Matrix(j.inputs[0].dtype), dtype.Matrix(it.DType)
 	return j.dtype != 0 && j.out != 0
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
-	"github.com/modelcompress/compress/merge/internal/draw"
+	"github.com/modelcompress/compress/internal/rng"
 )
 
 // strategy is the state of a CMA-ES with weighted recombination and cumulative step-size adaptation; the names of the
@@ -59,7 +59,7 @@ func newStrategy(start []float64, sigma float64, lambda int) *strategy {
 
 // draw gives candidate k of the current generation, inside the unit cube.
 func (s *strategy) draw(seed uint64, k int) []float64 {
-	key := draw.NewKey(seed, fmt.Sprintf("generation %d candidate %d", s.count+1, k))
+	key := rng.NewWide(seed, fmt.Sprintf("generation %d candidate %d", s.count+1, k))
 	z := make([]float64, s.n)
 	for i := range z {
 		z[i] = s.scale[i] * key.Normal(uint64(i))

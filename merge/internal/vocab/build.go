@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/lm/tokenizer"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -95,7 +95,7 @@ func (v *Vocabulary) tokenizers() error {
 
 // configRows gives the size of a model's vocabulary as its configuration says, or as many as its tokens need.
 func configRows(config []byte, t *tokens) int {
-	o, err := jsonobj.Parse(config)
+	o, err := orderedjson.Parse(config)
 	if err == nil {
 		for _, part := range []string{"", "text_config"} {
 			var n int

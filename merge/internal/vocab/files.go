@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 )
 
 // files are those that belong to a tokenizer and can be copied with it.
@@ -84,7 +84,7 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 	if err != nil {
 		return err
 	}
-	o, err := jsonobj.Parse(text)
+	o, err := orderedjson.Parse(text)
 	if err != nil {
 		return fmt.Errorf("%s/tokenizer_config.json: %w", src, err)
 	}
@@ -110,9 +110,9 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 
 // decoder lists the added tokens as tokenizer_config.json does: by id, without it.
 func (v *Vocabulary) decoder() []byte {
-	all := &jsonobj.Object{}
+	all := &orderedjson.Object{}
 	for _, a := range v.out.added {
-		entry := &jsonobj.Object{}
+		entry := &orderedjson.Object{}
 		for _, key := range []string{"content", "lstrip", "normalized", "rstrip", "single_word", "special"} {
 			if a.fields.Has(key) {
 				entry.Set(key, a.fields.Get(key))
@@ -182,7 +182,7 @@ func modelTemplate(dir string) (string, error) {
 		} else if err != nil {
 			return "", err
 		}
-		o, err := jsonobj.Parse(text)
+		o, err := orderedjson.Parse(text)
 		if err != nil {
 			return "", fmt.Errorf("%s/%s: %w", dir, name, err)
 		}
@@ -194,7 +194,7 @@ func modelTemplate(dir string) (string, error) {
 }
 
 // entryTemplate reads the key chat_template: text, or a list of named ones.
-func entryTemplate(o *jsonobj.Object) string {
+func entryTemplate(o *orderedjson.Object) string {
 	var one string
 	if o.Decode("chat_template", &one) {
 		return one

@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/merge/internal/jsonobj"
 )
 
 // The ways in which a tokenizer can be unfit.
@@ -30,15 +30,15 @@ type added struct {
 	id      int
 	content string
 	special bool
-	fields  *jsonobj.Object // all of it
+	fields  *orderedjson.Object // all of it
 }
 
 // tokens is the vocabulary of a tokenizer.json, and the file.
 type tokens struct {
 	name  string // of the model, for messages
 	text  []byte
-	root  *jsonobj.Object
-	model *jsonobj.Object
+	root  *orderedjson.Object
+	model *orderedjson.Object
 	kind  string          // of the model: BPE, Unigram, WordPiece, WordLevel
 	plain map[string]int  // the model's own tokens
 	added []added         // by id
@@ -89,10 +89,10 @@ func readFile(dir, name string, limit int64) ([]byte, error) {
 func parseTokens(text []byte) (*tokens, error) {
 	t := &tokens{text: text}
 	var err error
-	if t.root, err = jsonobj.Parse(text); err != nil {
+	if t.root, err = orderedjson.Parse(text); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTokenizer, err)
 	}
-	if t.model, err = jsonobj.Parse(t.root.Get("model")); err != nil {
+	if t.model, err = orderedjson.Parse(t.root.Get("model")); err != nil {
 		return nil, fmt.Errorf("%w: model: %w", ErrTokenizer, err)
 	}
 	if t.plain, err = plainTokens(t.model); err != nil {
@@ -107,7 +107,7 @@ func parseTokens(text []byte) (*tokens, error) {
 }
 
 // plainTokens reads a model's vocabulary: a map of ids, or a list of tokens with their scores.
-func plainTokens(model *jsonobj.Object) (map[string]int, error) {
+func plainTokens(model *orderedjson.Object) (map[string]int, error) {
 	vocab := model.Get("vocab")
 	var ids map[string]int
 	if json.Unmarshal(vocab, &ids) == nil && ids != nil {
@@ -142,7 +142,7 @@ func (t *tokens) readAdded() error {
 		return fmt.Errorf("%w: added_tokens is no list", ErrTokenizer)
 	}
 	for i, text := range list {
-		o, err := jsonobj.Parse(text)
+		o, err := orderedjson.Parse(text)
 		if err != nil {
 			return fmt.Errorf("%w: added token %d: %w", ErrTokenizer, i, err)
 		}
@@ -230,8 +230,8 @@ func (t *tokens) stripModel(removed map[string]bool, rows int) error {
 			return err
 		}
 	} else {
-		kept := &jsonobj.Object{}
-		old, err := jsonobj.Parse(t.model.Get("vocab"))
+		kept := &orderedjson.Object{}
+		old, err := orderedjson.Parse(t.model.Get("vocab"))
 		if err != nil {
 			return fmt.Errorf("%w: model.vocab: %w", ErrTokenizer, err)
 		}
@@ -294,7 +294,7 @@ func (t *tokens) add(content string, like *added) error {
 	if !known {
 		id = t.next
 	}
-	fields, special := &jsonobj.Object{}, false
+	fields, special := &orderedjson.Object{}, false
 	for _, x := range []struct {
 		key   string
 		value any

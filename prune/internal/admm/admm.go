@@ -6,7 +6,6 @@ package admm
 import (
 	"fmt"
 	"math"
-	"runtime"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/internal/mapped"
@@ -252,20 +251,11 @@ func (j Job) columns(x kernels.Mat, f func(c int, v float32) float32) {
 
 // rows calls f for every row, from several goroutines.
 func (j Job) rows(f func(i int)) {
-	threads := j.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	threads = max(1, min(threads, j.W.Rows))
-	var wg mapped.Group
-	for t := range threads {
-		wg.Go(func() {
-			for i := t * j.W.Rows / threads; i < (t+1)*j.W.Rows/threads; i++ {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
+	mapped.Split(j.Threads, j.W.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(i)
+		}
+	})
 }
 
 func f32(rows, cols int) kernels.Mat {

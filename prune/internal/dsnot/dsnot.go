@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 // Options are the limits of the exchange.
@@ -187,7 +187,7 @@ type Matrix struct {
 // Refine refines every row, and returns how many exchanges were made.
 func (m Matrix) Refine(o Options) (total int64) {
 	swaps := make([]int, m.W.Rows)
-	host.Parallel(m.Threads, m.W.Rows, func(lo, hi int) {
+	mapped.Split(m.Threads, m.W.Rows, func(lo, hi int) {
 		score := make([]float32, m.W.Cols)
 		for i := lo; i < hi; i++ {
 			row := m.W.RowF32(i)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune/internal/host"
@@ -359,7 +360,7 @@ func (j Job) giveGradient(l lm.Linear, sum kernels.Mat, give func(l lm.Linear, g
 		return err
 	}
 	v := roots.Buf.F32()
-	host.Parallel(j.dev().Info().Threads, len(v), func(lo, hi int) {
+	mapped.Split(j.dev().Info().Threads, len(v), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			v[i] = float32(math.Sqrt(float64(v[i])))
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune/internal/host"
@@ -97,14 +98,10 @@ func (s *Set) check(l lm.Linear) error {
 		return fmt.Errorf("%s: no tensor %q: %w", s.File.Path(), name, ErrUnfit)
 	case len(info.Shape) != 2 || info.Shape[0] != int64(l.Out) || info.Shape[1] != int64(l.In):
 		return fmt.Errorf("%s: tensor %q: %w: shape %v; want [%d %d], outputs and inputs of the matrix", s.File.Path(), name, ErrUnfit, info.Shape, l.Out, l.In)
-	case types[info.DType] == 0:
+	case dtype.Matrix(info.DType) == 0:
 		return fmt.Errorf("%s: tensor %q: %w: type %s; want F32, BF16 or F16", s.File.Path(), name, ErrUnfit, info.DType)
 	}
 	return nil
-}
-
-var types = map[safetensors.DType]kernels.DType{
-	safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16,
 }
 
 // Of gives the gradients of a matrix [out, in], F16 or with Exact F32, in host memory; none if they are all 0,
@@ -123,7 +120,7 @@ func (s *Set) Of(l lm.Linear) (kernels.Mat, error) {
 	}
 	defer func() { _ = s.File.Release(name) }()
 	info, _ := s.File.Info(name)
-	out, err := Rounded(l, raw, types[info.DType], s.Exact)
+	out, err := Rounded(l, raw, dtype.Matrix(info.DType), s.Exact)
 	if err != nil {
 		return out, fmt.Errorf("%s: tensor %q: %w", s.File.Path(), name, err)
 	}

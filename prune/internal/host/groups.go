@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -16,7 +17,7 @@ func BadGroups(dev kernels.Device, w kernels.Mat, n, m int, order []int32) (bad 
 	}
 	size := w.DType().Size()
 	var sum sync.Mutex
-	Parallel(dev.Info().Threads, w.Rows, func(lo, hi int) {
+	mapped.Split(dev.Info().Threads, w.Rows, func(lo, hi int) {
 		var found int64
 		moved := make([]byte, len(order)*size)
 		for i := lo; i < hi; i++ {

@@ -5,10 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"runtime"
 	"unsafe"
 
-	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -95,20 +93,6 @@ func TransposedBytes(src []byte, rows, cols, size int) []byte {
 		}
 	}
 	return dst
-}
-
-// Parallel calls f on consecutive ranges that cover [0, n), from up to threads goroutines, and waits for all. 0 means
-// GOMAXPROCS, which is what a device away from the host gives.
-func Parallel(threads, n int, f func(lo, hi int)) {
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	threads = max(1, min(threads, n))
-	var wg mapped.Group
-	for t := range threads {
-		wg.Go(func() { f(t*n/threads, (t+1)*n/threads) })
-	}
-	wg.Wait()
 }
 
 // F64 copies an F64 matrix to the host.

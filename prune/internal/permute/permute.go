@@ -4,7 +4,6 @@ package permute
 import (
 	"cmp"
 	"context"
-	"runtime"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
@@ -119,24 +118,16 @@ func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float6
 			columns[g*s.Rows+i] = s.Data[i*s.Cols+int(order[g*m+c])]
 		}
 	}
-	var wg mapped.Group
-	threads := s.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	threads = max(1, min(threads, groups))
-	for t := range threads {
-		wg.Go(func() {
-			others, last := make([]float32, m-1), make([]float32, s.Rows)
-			for d := t * groups / threads; d < (t+1)*groups/threads && ctx.Err() == nil; d++ {
-				s.last(last, others, order[d*m:(d+1)*m], c, keep)
-				for g := range groups {
-					gain[d*groups+g] = excess(columns[g*s.Rows:(g+1)*s.Rows], last)
-				}
+
+	mapped.Split(s.Threads, groups, func(lo, hi int) {
+		others, last := make([]float32, m-1), make([]float32, s.Rows)
+		for d := lo; d < hi && ctx.Err() == nil; d++ {
+			s.last(last, others, order[d*m:(d+1)*m], c, keep)
+			for g := range groups {
+				gain[d*groups+g] = excess(columns[g*s.Rows:(g+1)*s.Rows], last)
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 	return gain, ctx.Err()
 }
 

@@ -3,6 +3,7 @@ package score
 import (
 	"math"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/prune/internal/host"
 )
@@ -49,7 +50,7 @@ func Relative(w kernels.Mat, factor []float32, threads int) {
 			columns[j] += math.Abs(float64(v))
 		}
 	}
-	host.Parallel(threads, w.Rows, func(lo, hi int) {
+	mapped.Split(threads, w.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			relative(w.RowF32(i), columns, factor)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/prune/internal/allot"
 	"github.com/modelcompress/compress/prune/internal/host"
@@ -43,7 +44,7 @@ func New(dev kernels.Device, s kernels.Score) (Scores, error) {
 // Sum adds all scores up, in an order that does not depend on the number of threads.
 func (h Scores) Sum() (total float64) {
 	rows := make([]float64, h.Rows)
-	host.Parallel(h.Threads, h.Rows, func(lo, hi int) {
+	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			for _, v := range h.Row(buf, i) {
@@ -60,7 +61,7 @@ func (h Scores) Sum() (total float64) {
 // Above counts the scores greater than t.
 func (h Scores) Above(t float32) (total int64) {
 	rows := make([]int64, h.Rows)
-	host.Parallel(h.Threads, h.Rows, func(lo, hi int) {
+	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			for _, v := range h.Row(buf, i) {
@@ -93,7 +94,7 @@ func (h Scores) Row(buf []float32, i int) []float32 {
 // All computes the scores of all rows.
 func (h Scores) All() []float32 {
 	out := make([]float32, h.Rows*h.Cols)
-	host.Parallel(h.Threads, h.Rows, func(lo, hi int) {
+	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			h.Row(out[i*h.Cols:(i+1)*h.Cols], i)
 		}

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/host"
 )
 
 // shareRows are the scores of a matrix with those of every row sorted and summed up.
@@ -41,7 +41,7 @@ func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err
 			s.cuts[i] = -1
 		}
 	}
-	host.Parallel(h.Threads, h.Rows, func(lo, hi int) {
+	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			mask := keep.RowU8(i)
@@ -73,7 +73,7 @@ func (s *shareRows) bisect(sparsity float64) float64 {
 
 // cut finds what goes of every row for a share, and returns the sparsity.
 func (s *shareRows) cut(alpha float64) float64 {
-	host.Parallel(s.h.Threads, s.h.Rows, func(lo, hi int) {
+	mapped.Split(s.h.Threads, s.h.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row := s.sorted[i*s.h.Cols : (i+1)*s.h.Cols]
 			limit, sum, c := s.totals[i]*alpha, 0.0, 0

@@ -3,8 +3,6 @@
 package sweep
 
 import (
-	"runtime"
-
 	"github.com/modelcompress/compress/internal/mapped"
 	"github.com/modelcompress/compress/kernels"
 )
@@ -111,7 +109,7 @@ func (s scratch) scores(cols int) kernels.Mat { return kernels.MatOf(s.s, s.rows
 func (j Job) choose(lo, hi int, diagonal []float32, sc scratch) error {
 	score := sc.scores(hi - lo)
 	d := diagonal[lo:hi]
-	parallel(j.Threads, j.W.Rows, func(i int) {
+	j.rows(func(i int) {
 		w, s := j.W.RowF32(i)[lo:hi], score.RowF32(i)
 		for c, v := range w {
 			s[c] = v * v / (d[c] * d[c])
@@ -132,7 +130,7 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 		copy(u[r*n:], j.U.RowF32(s.a + r)[s.a:s.b])
 	}
 	d := diagonal[s.a:s.b]
-	parallel(j.Threads, j.W.Rows, func(i int) {
+	j.rows(func(i int) {
 		w, keep, e := j.W.RowF32(i)[s.a:s.b], j.Mask.RowU8(i)[s.a:s.b], errs.RowF32(i)[s.a-s.lo:s.b-s.lo]
 		clear(e)
 		loss := 0.0
@@ -175,19 +173,11 @@ func lowest(keep []uint8, w, d []float32, n int) {
 	}
 }
 
-// parallel calls f for every row, from up to threads goroutines; 0 means GOMAXPROCS, which is what a device away from the host gives.
-func parallel(threads, rows int, f func(i int)) {
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	threads = max(1, min(threads, rows))
-	var wg mapped.Group
-	for t := range threads {
-		wg.Go(func() {
-			for i := t * rows / threads; i < (t+1)*rows/threads; i++ {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
+// rows calls f for every row, from several goroutines.
+func (j Job) rows(f func(i int)) {
+	mapped.Split(j.Threads, j.W.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(i)
+		}
+	})
 }

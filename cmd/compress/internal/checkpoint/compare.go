@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -39,7 +40,7 @@ func (c *comparer) compare(a, b safetensors.Source, x, y safetensors.Info) (Tens
 		return t, nil
 	}
 	t.Compared = true
-	if computeType[x.DType] == 0 || computeType[y.DType] == 0 {
+	if !dtype.IsFloat(x.DType) || !dtype.IsFloat(y.DType) {
 		return t, c.bits(a, b, x, y, &t)
 	}
 	var sumA, sumD, largest float64
@@ -79,7 +80,7 @@ func (c *comparer) wide(src safetensors.Source, info safetensors.Info, at int64,
 		return nil, err
 	}
 	n := int(min(diffPiece, product(info.Shape)-at))
-	d := computeType[info.DType]
+	d := dtype.Of(info.DType)
 	x, y := hostMat(&s.stored, d, n), hostMat(&s.wide, kernels.F64, n)
 	if _, err := src.ReadAt(info.Name, x.Buf.Bytes()[:n*d.Size()], at*int64(d.Size())); err != nil {
 		return nil, err

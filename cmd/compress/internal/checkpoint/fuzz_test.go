@@ -37,9 +37,9 @@ func FuzzConfig(f *testing.F) {
 		if isPacked(changed) {
 			t.Error("nothing is packed")
 		}
-		for _, m := range changed {
-			if !json.Valid(m.Value) {
-				t.Errorf("%q: %s", m.Key, m.Value)
+		for key, value := range changed.All() {
+			if !json.Valid(value) {
+				t.Errorf("%q: %s", key, value)
 			}
 		}
 	})

@@ -7,8 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
-
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -103,7 +102,7 @@ func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*R
 }
 
 // write fills the staged folder.
-func (r *rewriter) write(dir string, config []ordered.Member) error {
+func (r *rewriter) write(dir string, config *orderedjson.Object) error {
 	infos, opts := r.layout()
 	w, err := safetensors.CreateDir(dir, infos, r.src.Metadata(), opts)
 	if err != nil {
@@ -178,11 +177,11 @@ func (r *rewriter) writePacked(w *safetensors.DirWriter, t *item) error {
 }
 
 // writeConfig writes config.json as the plan changed it, if the source has one.
-func (r *rewriter) writeConfig(dir string, config []ordered.Member) error {
+func (r *rewriter) writeConfig(dir string, config *orderedjson.Object) error {
 	if config == nil {
 		return nil
 	}
-	data, err := ordered.Join(config)
+	data, err := config.Indent()
 	if err != nil {
 		return fmt.Errorf("config.json: %w", err)
 	}

@@ -262,3 +262,14 @@ func BenchmarkPack(b *testing.B) {
 		k.pack(row)
 	}
 }
+
+// TestConfigKeyTwice: a configuration with a key that is given twice says two things; it is refused, not rewritten with one of them.
+func TestConfigKeyTwice(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"dtype": "float32", "a": 1, "dtype": "bfloat16"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readConfig(dir); err == nil || !strings.Contains(err.Error(), `key "dtype" is given twice`) {
+		t.Error(err)
+	}
+}

@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/regular"
-
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // maxConfig bounds what is read of a configuration.
 const maxConfig = 4 << 20
 
 // readConfig reads the config.json of a folder with its keys in order; nil for a single file or a folder without one.
-func readConfig(path string) ([]ordered.Member, error) {
+func readConfig(path string) (*orderedjson.Object, error) {
 	if st, err := os.Stat(path); err != nil || !st.IsDir() {
 		return nil, err
 	}
@@ -30,7 +29,7 @@ func readConfig(path string) ([]ordered.Member, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	config, err := ordered.Parse(data)
+	config, err := orderedjson.Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -38,31 +37,27 @@ func readConfig(path string) ([]ordered.Member, error) {
 }
 
 // newConfig changes what the configuration says about element type and packing.
-func (r *rewriter) newConfig(config []ordered.Member) ([]ordered.Member, error) {
+func (r *rewriter) newConfig(config *orderedjson.Object) (*orderedjson.Object, error) {
 	if config == nil {
 		return nil, nil
 	}
-	var err error
 	if r.DType != 0 {
 		key := "torch_dtype"
-		if ordered.Get(config, "dtype") != nil {
+		if config.Has("dtype") {
 			key = "dtype"
 		}
-		name := map[safetensors.DType]string{safetensors.F32: "float32", safetensors.BF16: "bfloat16", safetensors.F16: "float16"}[r.DType]
-		if config, err = ordered.Set(config, key, name); err != nil {
+		if err := config.Put(key, dtype.Torch(r.DType)); err != nil {
 			return nil, err
 		}
 	}
-	if raw := ordered.Get(config, "quantization_config"); raw != nil {
+	if raw := config.Get("quantization_config"); raw != nil {
 		if !onlyPacked(raw) {
 			if r.report.Packed+r.report.Unpacked > 0 {
 				return nil, fmt.Errorf("%s: config.json: quantization_config describes more than a bitmask, which can't be rewritten", r.src.Path())
 			}
 			return config, nil
 		}
-		if config, err = ordered.Set(config, "quantization_config", nil); err != nil {
-			return nil, err
-		}
+		config.Delete("quantization_config")
 	}
 	if r.report.Packed == 0 {
 		return config, nil
@@ -71,7 +66,7 @@ func (r *rewriter) newConfig(config []ordered.Member) ([]ordered.Member, error) 
 	if r.off24 {
 		r.report.Structure = "unstructured"
 	}
-	return ordered.Set(config, "quantization_config", map[string]any{
+	return config, config.Put("quantization_config", map[string]any{
 		"quant_method": "compressed-tensors", "version": "0.12.2", "transform_config": map[string]any{},
 		"sparsity_config": map[string]any{
 			"format": sparseBitmask, "targets": []string{"Linear"}, "ignore": []string{"lm_head"},
@@ -95,8 +90,8 @@ func onlyPacked(raw json.RawMessage) bool {
 }
 
 // isPacked tells whether a configuration says that matrices are packed as bitmasks.
-func isPacked(config []ordered.Member) bool {
+func isPacked(config *orderedjson.Object) bool {
 	var q quantization
-	raw := ordered.Get(config, "quantization_config")
+	raw := config.Get("quantization_config")
 	return raw != nil && json.Unmarshal(raw, &q) == nil && q.Sparsity.Format == sparseBitmask
 }

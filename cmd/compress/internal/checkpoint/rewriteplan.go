@@ -4,13 +4,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
-
+	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // plan decides the form of every tensor and gives the new configuration.
-func (r *rewriter) plan() ([]ordered.Member, error) {
+func (r *rewriter) plan() (*orderedjson.Object, error) {
 	config, err := readConfig(r.src.Path())
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (r *rewriter) listItems(isPacked bool) error {
 			seen[p] = true
 			t.name, t.from, t.shape, t.packed = p.module+".weight", p.dtype, []int64{p.rows, p.cols}, p
 		}
-		if t.to = t.from; r.DType != 0 && computeType[t.from] != 0 {
+		if t.to = t.from; r.DType != 0 && dtype.IsFloat(t.from) {
 			t.to = r.DType
 		}
 		t.rows, t.cols = 1, 1
@@ -78,7 +78,7 @@ func (r *rewriter) listItems(isPacked bool) error {
 }
 
 // choosePacked counts the zeros of the blocks' matrices and packs those that become smaller.
-func (r *rewriter) choosePacked(config []ordered.Member) error {
+func (r *rewriter) choosePacked(config *orderedjson.Object) error {
 	roles, err := rolesOf(filepath.Join(r.src.Path(), "config.json"), config)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (r *rewriter) choosePacked(config []ordered.Member) error {
 		t := &r.items[i]
 		r.env.progress("counting zeros", int64(i), int64(len(r.items)))
 		r.params += product(t.shape)
-		if !roles.linear(t.name) || len(t.shape) != 2 || computeType[t.to] == 0 || product(t.shape) == 0 {
+		if !roles.linear(t.name) || len(t.shape) != 2 || !dtype.IsFloat(t.to) || product(t.shape) == 0 {
 			continue
 		}
 		k := &packer{size: t.to.Bits() / 8, cols: int(t.cols)}

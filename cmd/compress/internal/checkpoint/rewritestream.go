@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/safetensors"
@@ -108,14 +109,10 @@ func newCaster(dev kernels.Device) (*caster, error) {
 	return &caster{ops: dev.Ops()}, nil
 }
 
-var computeType = map[safetensors.DType]kernels.DType{
-	safetensors.F32: kernels.F32, safetensors.BF16: kernels.BF16, safetensors.F16: kernels.F16, safetensors.F64: kernels.F64,
-}
-
 // run converts p; nonFinite counts the values that were NaN or infinite before, bad is the first element that was finite and no longer is, or -1. The result is good until the next call.
 func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, nonFinite int64, bad int) {
 	n := len(p) / (from.Bits() / 8)
-	x, y := hostMat(&c.a, computeType[from], n), hostMat(&c.b, computeType[to], n)
+	x, y := hostMat(&c.a, dtype.Of(from), n), hostMat(&c.b, dtype.Of(to), n)
 	copy(x.Buf.Bytes(), p)
 	c.ops.Convert(y, x)
 	for at := 0; at < n; {

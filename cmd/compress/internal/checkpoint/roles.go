@@ -2,11 +2,9 @@ package checkpoint
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
-
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
@@ -30,12 +28,10 @@ func newRoleTable(a *arch.Arch) *roleTable {
 }
 
 // parseConfig reads a configuration without what it says about packing, which no architecture knows.
-func parseConfig(file string, config []ordered.Member) (*arch.Config, error) {
-	plain, err := ordered.Set(slices.Clone(config), "quantization_config", nil)
-	if err != nil {
-		return nil, err
-	}
-	text, err := ordered.Join(plain)
+func parseConfig(file string, config *orderedjson.Object) (*arch.Config, error) {
+	plain := config.Clone()
+	plain.Delete("quantization_config")
+	text, err := plain.Indent()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +39,7 @@ func parseConfig(file string, config []ordered.Member) (*arch.Config, error) {
 }
 
 // rolesOf makes the table for a configuration.
-func rolesOf(file string, config []ordered.Member) (*roleTable, error) {
+func rolesOf(file string, config *orderedjson.Object) (*roleTable, error) {
 	c, err := parseConfig(file, config)
 	if err != nil {
 		return nil, err

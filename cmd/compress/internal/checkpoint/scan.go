@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -35,7 +36,7 @@ type scanned struct {
 // scan counts zeros and looks for the first value that is not finite.
 func (s *scanner) scan(src safetensors.Source, info safetensors.Info) (scanned, error) {
 	r := scanned{bad: -1}
-	d := computeType[info.DType]
+	d := dtype.Of(info.DType)
 	if d == 0 {
 		return s.scanOther(src, info)
 	}

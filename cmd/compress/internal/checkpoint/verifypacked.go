@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -72,13 +72,13 @@ func (p *packed) checkPattern(ctx context.Context, src *safetensors.Dir) error {
 }
 
 // structureOf is the pattern that a configuration promises of packed matrices, empty if none.
-func structureOf(config []ordered.Member) string {
+func structureOf(config *orderedjson.Object) string {
 	var q struct {
 		Sparsity struct {
 			Structure string `json:"sparsity_structure"`
 		} `json:"sparsity_config"`
 	}
-	if raw := ordered.Get(config, "quantization_config"); raw == nil || json.Unmarshal(raw, &q) != nil {
+	if raw := config.Get("quantization_config"); raw == nil || json.Unmarshal(raw, &q) != nil {
 		return ""
 	}
 	return q.Sparsity.Structure

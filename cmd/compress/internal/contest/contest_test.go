@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/prune"
@@ -48,19 +47,6 @@ func TestParseTargets(t *testing.T) {
 	}
 	if _, err := ParseTargets("4:2"); !errors.Is(err, prune.ErrOptions) {
 		t.Error(err)
-	}
-}
-
-// TestStudentP compares with an implementation of others. 1e-12 is a few thousand roundings of a sum of a few hundred
-// terms; the logarithm of the gamma function of v/2, some times v itself, is rounded too.
-func TestStudentP(t *testing.T) {
-	for _, v := range []float64{1, 2, 3, 10, 31, 500, 1e5} {
-		for _, x := range []float64{0, 1e-9, 0.1, 0.7, 1, 2, 5, 40} {
-			want := 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: v}.Survival(x)
-			if got := studentP(-x, v); math.Abs(got-want) > 1e-12+3e-15*v {
-				t.Errorf("t %g, %g degrees: %g, want %g", x, v, got, want)
-			}
-		}
 	}
 }
 
@@ -113,7 +99,7 @@ func TestInterval(t *testing.T) {
 
 func TestHolm(t *testing.T) {
 	tests := []*Versus{{P: 0.04}, {P: 0.01}, {P: 0.03}, {P: 0.9}}
-	holm(tests)
+	Holm(tests)
 	for i, want := range []float64{0.09, 0.04, 0.09, 0.9} {
 		if math.Abs(tests[i].Adjusted-want) > 1e-12 {
 			t.Errorf("%d: %g, want %g", i, tests[i].Adjusted, want)

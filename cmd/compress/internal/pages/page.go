@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
 )
@@ -86,17 +86,17 @@ func ReadAll(path string) ([]*Run, error) {
 type done struct{ Name, State, Report string }
 
 // jobsOf lists the jobs of a report that compress run wrote whose work is done.
-func jobsOf(top []ordered.Member) []done {
+func jobsOf(top *orderedjson.Object) []done {
 	var command string
 	var jobs []done
-	if json.Unmarshal(ordered.Get(top, "command"), &command) != nil || command != "compress run" || json.Unmarshal(ordered.Get(top, "jobs"), &jobs) != nil {
+	if !top.Decode("command", &command) || command != "compress run" || !top.Decode("jobs", &jobs) {
 		return nil
 	}
 	return slices.DeleteFunc(jobs, func(j done) bool { return j.Report == "" || j.State != "done" && j.State != "kept" })
 }
 
 // read reads one report, and says in which file it stands and what that holds.
-func read(path string) (r *Run, file string, top []ordered.Member, err error) {
+func read(path string) (r *Run, file string, top *orderedjson.Object, err error) {
 	file = path
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		i := max(0, slices.IndexFunc(reports, func(name string) bool { return exists(filepath.Join(path, name)) }))
@@ -114,10 +114,13 @@ func read(path string) (r *Run, file string, top []ordered.Member, err error) {
 	if !json.Valid(data) {
 		return nil, file, nil, fmt.Errorf("%s: not JSON", file)
 	}
-	if top, err = ordered.Parse(data); err != nil {
+	if top, err = orderedjson.Parse(data); err != nil {
 		return nil, file, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if r.collect("", top, 0); len(r.leaves)+len(r.Tables) == 0 {
+	if err := r.collect("", top, 0); err != nil {
+		return nil, file, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(r.leaves)+len(r.Tables) == 0 {
 		return nil, file, nil, fmt.Errorf("%s: %w", file, errNothing)
 	}
 	return r, file, top, nil

@@ -148,3 +148,15 @@ func TestJobs(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTwice: a key that is given twice, at whatever depth, is an error that names its place; neither value is shown.
+func TestTwice(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a": 1, "a": 2}`: `key "a" is given twice`, `{"x": {"y": {"a": 1, "a": 2}}}`: `x.y: not a JSON object: key "a" is given twice`,
+		`{"x": [{"a": 1}, {"a": 1, "a": 2}]}`: `x[1]: not a JSON object: key "a" is given twice`,
+	} {
+		if _, err := Read(write(t, "twice.json", text)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "twice.json") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/ordered"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -103,54 +103,71 @@ const (
 )
 
 // collect walks a report.
-func (r *Run) collect(prefix string, list []ordered.Member, depth int) {
-	for _, m := range list {
-		path := prefix + m.Key
-		if inner, err := ordered.Parse(m.Value); err == nil {
-			if depth < maxDepth {
-				r.collect(path+".", inner, depth+1)
-			}
-			continue
-		}
-		var rows []json.RawMessage
-		if json.Unmarshal(m.Value, &rows) == nil && rows != nil {
-			r.table(path, rows)
-			continue
-		}
-		var v any
-		if json.Unmarshal(m.Value, &v) == nil && v != nil {
-			r.leaves = append(r.leaves, leaf{path, v})
+func (r *Run) collect(prefix string, list *orderedjson.Object, depth int) error {
+	for key, value := range list.All() {
+		if err := r.member(prefix+key, value, depth); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// table keeps a list of objects. Columns are the single values of the first object.
-func (r *Run) table(path string, rows []json.RawMessage) {
-	if len(rows) == 0 {
-		return
-	}
-	first, err := ordered.Parse(rows[0])
-	if err != nil {
-		return
-	}
-	t := &report.Table{Title: path}
-	for _, m := range first {
-		if _, ok := scalar(m.Value); ok {
-			t.Columns = append(t.Columns, report.Column{Name: m.Key})
-		}
-	}
-	for _, raw := range rows {
-		row, err := ordered.Parse(raw)
+// member takes up one value of a report.
+func (r *Run) member(path string, value json.RawMessage, depth int) error {
+	if orderedjson.Is(value) {
+		inner, err := orderedjson.Parse(value)
 		if err != nil {
-			return
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if depth < maxDepth {
+			return r.collect(path+".", inner, depth+1)
+		}
+		return nil
+	}
+
+	var rows []json.RawMessage
+	if json.Unmarshal(value, &rows) == nil && rows != nil {
+		return r.table(path, rows)
+	}
+
+	var v any
+	if json.Unmarshal(value, &v) == nil && v != nil {
+		r.leaves = append(r.leaves, leaf{path, v})
+	}
+	return nil
+}
+
+// table keeps a list of objects, and nothing of other lists. Columns are the single values of the first object.
+func (r *Run) table(path string, rows []json.RawMessage) error {
+	if len(rows) == 0 {
+		return nil
+	}
+
+	t := &report.Table{Title: path}
+	for i, raw := range rows {
+		if !orderedjson.Is(raw) {
+			return nil
+		}
+		row, err := orderedjson.Parse(raw)
+		if err != nil {
+			return fmt.Errorf("%s[%d]: %w", path, i, err)
+		}
+
+		if i == 0 {
+			for key, value := range row.All() {
+				if _, ok := scalar(value); ok {
+					t.Columns = append(t.Columns, report.Column{Name: key})
+				}
+			}
 		}
 		var cells []any
 		for _, c := range t.Columns {
-			v, _ := scalar(ordered.Get(row, c.Name))
+			v, _ := scalar(row.Get(c.Name))
 			cells = append(cells, v)
 		}
 		t.Add(cells...)
 	}
+
 	t = plain(t)
 	r.charts = append(r.charts, chartsOf(t)...)
 	if len(t.Rows) > maxRows {
@@ -158,6 +175,7 @@ func (r *Run) table(path string, rows []json.RawMessage) {
 		t.Rows = t.Rows[:maxRows]
 	}
 	r.Tables = append(r.Tables, t)
+	return nil
 }
 
 // scalar decodes a single value; whole numbers become int64 so that they print as such.

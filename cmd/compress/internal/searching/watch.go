@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/stats"
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
@@ -88,7 +89,7 @@ func agreement(list []climb) []Agreement {
 				a, b = append(a, *x), append(b, *y)
 			}
 		}
-		out = append(out, Agreement{low.name, up.name, len(a), number(fitness.Spearman(a, b)), number(fitness.Kendall(a, b))})
+		out = append(out, Agreement{low.name, up.name, len(a), number(stats.Spearman(a, b)), number(stats.Kendall(a, b))})
 	}
 	return out
 }

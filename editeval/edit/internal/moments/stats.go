@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/internal/mapped"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -132,7 +133,7 @@ func (x *moment) flush() error {
 	x.any = false
 	r := probe.Rows{Dev: x.dev}
 	errs := make([]error, x.sum.Rows)
-	probe.Parallel(x.sum.Rows, func(i int) {
+	mapped.Each(0, x.sum.Rows, func(i int) {
 		v, err := r.Get(x.part, i)
 		errs[i] = err
 		for j := range v {

@@ -52,13 +52,9 @@ func (r Rows) Put(m kernels.Mat, i int, v []float64) error {
 // Each calls f with every row, which f may change; f must not depend on the order.
 func (r Rows) Each(m kernels.Mat, f func(i int, row []float64)) error {
 	if host(m) {
-		var buffers [workers][]float64
-		parallel(m.Rows, func(worker, i int) {
+		buffer := func() []float64 { return make([]float64, m.Cols) }
+		mapped.EachWith(0, m.Rows, buffer, func(wide []float64, i int) {
 			row := m.RowF32(i)
-			if buffers[worker] == nil {
-				buffers[worker] = make([]float64, len(row))
-			}
-			wide := buffers[worker]
 			for j, v := range row {
 				wide[j] = float64(v)
 			}
@@ -93,22 +89,4 @@ func (r Rows) Add(m kernels.Mat, i int, v []float64) error {
 		x[j] += v[j]
 	}
 	return r.Put(m, i, x)
-}
-
-// Parallel calls f for 0 … n-1 on a few goroutines; f must not depend on the order.
-func Parallel(n int, f func(i int)) { parallel(n, func(_, i int) { f(i) }) }
-
-// workers is the number of goroutines.
-const workers = 8
-
-func parallel(n int, f func(worker, i int)) {
-	var wg mapped.Group
-	for w := range min(workers, n) {
-		wg.Go(func() {
-			for i := w; i < n; i += workers {
-				f(w, i)
-			}
-		})
-	}
-	wg.Wait()
 }

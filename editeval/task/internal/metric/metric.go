@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/stats"
 )
 
 // ErrUnknown: no metric or aggregation has the name.
@@ -224,44 +222,13 @@ func (a Aggregation) Stderr(items []Item, draws int) (float64, bool) {
 		for i, x := range items {
 			xs[i] = x.X
 		}
-		return sampleDeviation(xs) / math.Sqrt(float64(len(xs))), true
+		return stats.Deviation(xs) / math.Sqrt(float64(len(xs))), true
 	case a.err == bootstrapped:
-		return a.bootstrap(items, draws), true
+		return stats.BootstrapStderr(draws, func(random *canon.Random, figures []float64) {
+			a.resample(items, random, figures)
+		}), true
 	}
 	return 0, false
-}
-
-// sampleDeviation is the standard deviation with n-1 in the denominator.
-func sampleDeviation(xs []float64) float64 {
-	mu := 0.0
-	for _, x := range xs {
-		mu += x
-	}
-	mu /= float64(len(xs))
-	sum := 0.0
-	for _, x := range xs {
-		sum += (x - mu) * (x - mu)
-	}
-	return math.Sqrt(sum / float64(len(xs)-1))
-}
-
-// bootstrapChunk is how many resamples one seed gives.
-const bootstrapChunk = 1000
-
-// bootstrap resamples the items: chunk i of the resamples comes from Python's Random(i).
-func (a Aggregation) bootstrap(items []Item, draws int) float64 {
-	size := min(bootstrapChunk, draws)
-	results := make([]float64, draws/size*size)
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for chunk := range draws / size {
-		g.Go(func() error {
-			a.resample(items, canon.NewRandom(uint64(chunk)), results[chunk*size:(chunk+1)*size])
-			return nil
-		})
-	}
-	_ = g.Wait() // no resample fails
-	return sampleDeviation(results)
 }
 
 // resample fills results with the figures of resamples.

@@ -2,9 +2,8 @@ package metric
 
 import (
 	"math"
-	"slices"
 
-	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/stats"
 )
 
 // Paired compares two runs on the same documents.
@@ -40,11 +39,11 @@ func Compare(agg Aggregation, a, b []Item, draws int, seed uint64) Paired {
 		}
 	}
 	if len(a) > 1 {
-		r.Stderr = sampleDeviation(diffs) / math.Sqrt(float64(len(a)))
+		r.Stderr = stats.Deviation(diffs) / math.Sqrt(float64(len(a)))
 	}
 	r.resample(agg, a, b, seed)
 	if binary {
-		r.Test, r.P = "mcnemar", McNemar(r.OnlyA, r.OnlyB)
+		r.Test, r.P = "mcnemar", stats.McNemar(r.OnlyA, r.OnlyB)
 	}
 	return r
 }
@@ -57,41 +56,12 @@ func (r *Paired) resample(agg Aggregation, a, b []Item, seed uint64) {
 		r.P = 1
 		return
 	}
-	rnd, diffs := canon.NewRandom(seed), make([]float64, r.Draws)
+
 	some, same := make([]Item, len(a)), make([]Item, len(a))
-	below, above := 0, 0
-	for i := range diffs {
-		for j := range some {
-			k := int(rnd.Float64() * float64(len(a)))
+	r.Low, r.High, r.P = stats.PairedBootstrap(len(a), r.Draws, seed, func(picked []int) float64 {
+		for j, k := range picked {
 			some[j], same[j] = a[k], b[k]
 		}
-		diffs[i] = agg.Of(same) - agg.Of(some)
-		if diffs[i] <= 0 {
-			below++
-		}
-		if diffs[i] >= 0 {
-			above++
-		}
-	}
-	slices.Sort(diffs)
-	at := func(q float64) float64 { return diffs[int(q*float64(len(diffs)-1)+0.5)] }
-	r.Low, r.High = at(0.025), at(0.975)
-	r.P = min(1, 2*float64(min(below, above)+1)/float64(r.Draws+1))
-}
-
-// McNemar is the two-sided exact probability of a split of b+c discordant pairs at least as uneven as b to c where both sides are
-// equally likely (McNemar, "Note on the sampling error of the difference between correlated proportions or percentages", 1947).
-func McNemar(b, c int) float64 {
-	n, k := b+c, min(b, c)
-	if n == 0 {
-		return 1
-	}
-	all, _ := math.Lgamma(float64(n + 1))
-	p := 0.0
-	for i := 0; i <= k; i++ {
-		x, _ := math.Lgamma(float64(i + 1))
-		y, _ := math.Lgamma(float64(n - i + 1))
-		p += math.Exp(all - x - y - float64(n)*math.Ln2)
-	}
-	return min(1, 2*p)
+		return agg.Of(same) - agg.Of(some)
+	})
 }

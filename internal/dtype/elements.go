@@ -1,5 +1,4 @@
-// Package floats converts between stored elements of safetensors files and F32.
-package floats
+package dtype
 
 import (
 	"encoding/binary"
@@ -14,22 +13,17 @@ import (
 // ErrDType: elements of that type are not computed with.
 var ErrDType = errors.New("element type is none of F32, BF16, F16, F64")
 
-// Known reports whether elements of a type can be converted.
-func Known(t safetensors.DType) bool {
-	return t == safetensors.F32 || t == safetensors.BF16 || t == safetensors.F16 || t == safetensors.F64
-}
-
 // Size is the number of bytes of an element of a known type.
 func Size(t safetensors.DType) int { return t.Bits() / 8 }
 
-// Decode writes the elements in data, of type t, to dst: F32, BF16 and F16 exactly, F64 rounded to nearest. data has as many elements as dst.
-// The error wraps [ErrDType].
+// Decode writes the elements in data, of type t, to dst: F32, BF16 and F16 exactly, F64 rounded to nearest. data has as many
+// elements as dst. The error wraps [ErrDType].
 func Decode(dst []float32, data []byte, t safetensors.DType) error {
-	if !Known(t) {
+	if !IsFloat(t) {
 		return fmt.Errorf("%w: %s", ErrDType, t)
 	}
 	if len(data) != len(dst)*Size(t) {
-		panic("floats: data and elements differ in number")
+		panic("dtype: data and elements differ in number")
 	}
 	switch t {
 	case safetensors.F32:
@@ -52,14 +46,14 @@ func Decode(dst []float32, data []byte, t safetensors.DType) error {
 	return nil
 }
 
-// Encode writes src to dst as elements of type t, rounded to nearest with ties to even; what exceeds F16 becomes an infinity. The error wraps
-// [ErrDType].
+// Encode writes src to dst as elements of type t, rounded to nearest with ties to even; what exceeds F16 becomes an infinity.
+// The error wraps [ErrDType].
 func Encode(dst []byte, src []float32, t safetensors.DType) error {
-	if !Known(t) {
+	if !IsFloat(t) {
 		return fmt.Errorf("%w: %s", ErrDType, t)
 	}
 	if len(dst) != len(src)*Size(t) {
-		panic("floats: data and elements differ in number")
+		panic("dtype: data and elements differ in number")
 	}
 	switch t {
 	case safetensors.F32:
@@ -82,7 +76,7 @@ func Encode(dst []byte, src []float32, t safetensors.DType) error {
 	return nil
 }
 
-// NonFinite gives the first element that is a NaN or an infinity, -1 if there is none.
+// NonFinite returns the first element that is a NaN or an infinity, -1 if there is none.
 func NonFinite(x []float32) int {
 	for i, v := range x {
 		if v-v != 0 {

@@ -1,12 +1,16 @@
-// Package jsonobj edits JSON objects whose keys have an order that should stay, such as config.json and tokenizer.json:
-// values are kept as they were written, and only those that are set change.
-package jsonobj
+// Package orderedjson reads and edits JSON objects whose keys have an order that should stay, such as config.json and
+// tokenizer.json: values are kept as they were written, and only those that are set change. A key that is given twice is an
+// error: other readers would take the first, or the last.
+package orderedjson
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -14,36 +18,47 @@ import (
 // ErrObject: the text is not one JSON object with distinct keys.
 var ErrObject = errors.New("not a JSON object")
 
-// Object is a JSON object: keys in order and their values as JSON text. The zero value is empty.
+// Object is a JSON object: keys in order and their values as JSON text. The zero value is empty, and so is nil for
+// what only reads.
 type Object struct {
 	keys   []string
 	values map[string]json.RawMessage
 }
 
-// Parse reads an object. The error wraps ErrObject.
+// Parse reads an object. The error wraps [ErrObject].
 func Parse(text []byte) (*Object, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
-	o := &Object{}
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, fmt.Errorf("%w: it does not begin with a brace", ErrObject)
+	switch t, err := d.Token(); {
+	case len(bytes.TrimSpace(text)) == 0:
+		return nil, fmt.Errorf("%w: the text is empty", ErrObject)
+	case bytes.HasPrefix(text, []byte("\xef\xbb\xbf")):
+		return nil, fmt.Errorf("%w: it begins with a byte order mark (HINT: save it as UTF-8 without one)", ErrObject)
+	case err != nil:
+		return nil, broken("", err)
+	case t != json.Delim('{'):
+		return nil, fmt.Errorf("%w: it begins with %.40v", ErrObject, t)
 	}
+
+	o := &Object{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %v", ErrObject, err)
+			return nil, broken("", err)
 		}
 		key, _ := t.(string)
 		if o.Has(key) {
-			return nil, fmt.Errorf("%w: key %q is given twice", ErrObject, key)
+			return nil, fmt.Errorf("%w: key %.100q is given twice", ErrObject, key)
 		}
+
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return nil, fmt.Errorf("%w: key %q: %v", ErrObject, key, err)
+			return nil, broken(key, err)
 		}
 		o.Set(key, value)
 	}
+
 	if _, err := d.Token(); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrObject, err)
+		return nil, broken("", err)
 	}
 	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("%w: something follows it", ErrObject)
@@ -51,22 +66,71 @@ func Parse(text []byte) (*Object, error) {
 	return o, nil
 }
 
-// Keys lists the keys in order.
-func (o *Object) Keys() []string { return slices.Clone(o.keys) }
+// broken words an error inside an object, at the value of a key if there is one.
+func broken(key string, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if key == "" {
+		return fmt.Errorf("%w: %w", ErrObject, err)
+	}
+	return fmt.Errorf("%w: key %.100q: %w", ErrObject, key, err)
+}
 
-// Has tells whether a key is there.
+// Is reports whether a valid JSON text is an object, rather than a value of another kind.
+func Is(text json.RawMessage) bool { return bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) }
+
+// All goes through the keys in order, with their values as JSON text.
+func (o *Object) All() iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		if o == nil {
+			return
+		}
+		for _, key := range o.keys {
+			if !yield(key, o.values[key]) {
+				return
+			}
+		}
+	}
+}
+
+// Clone returns a copy that changes on its own.
+func (o *Object) Clone() *Object {
+	if o == nil {
+		return &Object{}
+	}
+	return &Object{slices.Clone(o.keys), maps.Clone(o.values)}
+}
+
+// Keys returns the keys in order.
+func (o *Object) Keys() []string {
+	if o == nil {
+		return nil
+	}
+	return slices.Clone(o.keys)
+}
+
+// Has reports whether a key is there.
 func (o *Object) Has(key string) bool {
+	if o == nil {
+		return false
+	}
 	_, ok := o.values[key]
 	return ok
 }
 
-// Get gives the JSON text of a key's value, nil if it is absent.
-func (o *Object) Get(key string) json.RawMessage { return o.values[key] }
+// Get returns the JSON text of a key's value, nil if it is absent.
+func (o *Object) Get(key string) json.RawMessage {
+	if o == nil {
+		return nil
+	}
+	return o.values[key]
+}
 
-// Decode reads the value of a key into v and tells whether it was there and had the type of v; null counts as absent.
+// Decode reads the value of a key into v and reports whether it was there and had the type of v; null counts as absent.
 func (o *Object) Decode(key string, v any) bool {
-	text, ok := o.values[key]
-	return ok && string(text) != "null" && json.Unmarshal(text, v) == nil
+	text := o.Get(key)
+	return text != nil && string(text) != "null" && json.Unmarshal(text, v) == nil
 }
 
 // Set gives a key a value as JSON text, at its place or at the end.
@@ -140,7 +204,7 @@ func (o *Object) Indent() ([]byte, error) {
 	return append(bytes.TrimRight(b.Bytes(), "\n"), '\n'), nil
 }
 
-// Find gives the object at a dotted path of keys, and o itself for "".
+// Find returns the object at a dotted path of keys, and o itself for "".
 func (o *Object) Find(path string) (*Object, bool) {
 	at := o
 	if path == "" {

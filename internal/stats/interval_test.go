@@ -1,4 +1,4 @@
-package significance
+package stats
 
 import (
 	"math"

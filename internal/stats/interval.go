@@ -1,5 +1,5 @@
-// Package significance has the intervals and tests of a study.
-package significance
+// Package stats has the intervals, the tests and the correlations that reports give: one formula for each, with its source.
+package stats
 
 import (
 	"math"
@@ -12,10 +12,10 @@ const Z95 = 1.959963984540054
 // Wilson is the interval of a share (Wilson, "Probable inference, the law of succession, and statistical inference", 1927).
 func Wilson(share float64, n int) (low, high float64) { return wilson(share, float64(n)) }
 
-// Share is the interval of a mean of n values between 0 and 1, such as the shares of each record's prompts, with its standard error: that of Wilson
-// for as many independent answers as have this error (Korn and Graubard, "Confidence intervals for proportions with small expected number of
-// positive counts estimated from survey data", 1998), which never leaves 0 to 1 and always has a width. Where all values are the same, they
-// count as n answers.
+// Share is the interval of a mean of n values between 0 and 1, such as the shares of each record's prompts, with its
+// standard error: that of Wilson for as many independent answers as have this error (Korn and Graubard, "Confidence
+// intervals for proportions with small expected number of positive counts estimated from survey data", 1998), which never
+// leaves 0 to 1 and always has a width. Where all values are the same, they count as n answers.
 func Share(mean, stderr float64, n int) (low, high float64) {
 	mean = min(1, max(0, mean))
 	m := float64(n)
@@ -58,6 +58,16 @@ func Holm(p []float64) []float64 {
 		out[i] = last
 	}
 	return out
+}
+
+// Deviation is the standard deviation of a sample, with n-1 in the denominator.
+func Deviation(list []float64) float64 {
+	mean := Mean(list)
+	sum := 0.0
+	for _, v := range list {
+		sum += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(sum / float64(len(list)-1))
 }
 
 // Mean is the mean of a list, NaN for none.
