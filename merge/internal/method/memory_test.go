@@ -6,9 +6,10 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// bytesOf counts what passes have collected, by capacity.
+// bytes counts what a segment has collected, by capacity.
 func (t *tallied) bytes() (n int64) {
 	for s := range t.keys {
 		for i := range t.keys[s] {
@@ -34,6 +35,7 @@ func TestTallyMemory(t *testing.T) {
 				keys: func(b *Block, s int) []float32 { return b.X[s] },
 				want: func(int, int64) []int64 { return []int64{int64(c.n) * 3 / 10} },
 				take: func(_, _ int, c []Cut) int64 { return c[0].K - c[0].Above },
+				draw: func(s, _ int, off int64) vec.Key { return vec.Key{A: uint32(s), B: uint32(off >> drawBits)} },
 			}
 			todo := f.passes(func() ([]Pass, error) { return nil, nil })
 			for len(todo) > 0 {
@@ -96,6 +98,10 @@ func runWords(p *Pass, x, base []uint16, models int) (stats []any, bytes int64) 
 		case [][]uint32:
 			for _, list := range s {
 				bytes += 4 * int64(cap(list))
+			}
+		case []drawn:
+			for _, d := range s {
+				bytes += int64(cap(d.found)) * 16
 			}
 		case [][]int64:
 			for _, list := range s {
