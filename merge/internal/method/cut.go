@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
@@ -200,7 +201,7 @@ const (
 
 // limit is how many magnitudes are collected for a cut. Where more would be, histograms decide.
 func (f *finder) limit(cuts int) int64 {
-	return min(f.n, max(int64(BlockSize)*4, min(tallyLimit, tallyTotal/int64(max(cuts, 1)))))
+	return min(f.n, tallyLimit, tallyTotal/int64(max(cuts, 1)))
 }
 
 func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
@@ -208,9 +209,10 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 	for _, b := range brackets {
 		cuts += len(b)
 	}
-	// A segment's part of what is collected. A group of one segment has all of it.
-	size := min(f.n, SegmentSize)
-	room := tallyRoom{size: size, limit: max(min(size, int64(BlockSize)*4), int64(float64(f.limit(cuts))*float64(size)/float64(max(f.n, 1))))}
+	room := &tallyRoom{size: min(f.n, SegmentSize), limit: f.limit(cuts)}
+	for _, b := range brackets {
+		room.used = append(room.used, make([]atomic.Int64, len(b)))
+	}
 	p := Pass{
 		New: func() any {
 			t := &tallied{counts: make([][]vec.Count, f.streams), keys: make([][][]uint32, f.streams), nonzero: make([]int64, f.streams)}
@@ -243,21 +245,24 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 	return p
 }
 
-// tallyRoom is what a segment of so many elements may collect for a cut.
-type tallyRoom struct{ size, limit int64 }
+// tallyRoom is what all segments together, which have so many elements each, may collect for a cut.
+type tallyRoom struct {
+	size, limit int64
+	used        [][]atomic.Int64 // by stream and bracket
+}
 
 // collect keeps the magnitudes that a block of n elements has between bounds, unless there are too many.
-func (t *tallied) collect(s, i int, room tallyRoom, n int, keys []uint32) {
-	have := t.keys[s][i]
-	need := int64(len(have) + len(keys))
-	if need > room.limit {
+func (t *tallied) collect(s, i int, room *tallyRoom, n int, keys []uint32) {
+	if t.over || room.used[s][i].Add(int64(len(keys))) > room.limit {
 		t.over = true
 		return
 	}
+	have := t.keys[s][i]
+	need := int64(len(have) + len(keys))
 	if int64(cap(have)) < need {
-		// The blocks that are left are taken to be like this one and those before it, and a quarter more.
-		most := int64(float64(len(keys)) * 1.25 * float64(room.size) / float64(max(n, 1)))
-		grown := make([]uint32, len(have), min(room.limit, max(need, most, int64(len(have))*5/4)))
+		// The blocks that are left are taken to be like this one, and an eighth more.
+		most := int64(float64(len(keys)) * 1.125 * float64(room.size) / float64(max(n, 1)))
+		grown := make([]uint32, len(have), max(need, min(room.limit, max(most, need*9/8))))
 		copy(grown, have)
 		have = grown
 	}
@@ -608,12 +613,8 @@ func (f *finder) memory() int64 {
 	if f.n >= sampled {
 		sample = 2 * 4 * SampleRun * int64(f.streams) * (f.n/f.stride() + 1)
 	}
-	limit := f.limit(list) + min(f.n, 4*BlockSize*segments) // no segment has room for less than a few blocks
-	tally := 4*(cuts+2)*min(2*f.n, limit) + cellSize*segments*max(cuts, int64(f.streams))
-	if f.n < sampled {
-		limit = f.n
-		tally = 4 * (cuts + 2) * f.n
-	}
+	limit := f.limit(max(list, f.streams))
+	tally := 4*limit*(cuts+cuts/4+1) + cellSize*segments*max(cuts, int64(f.streams))
 	histogram := 8 * (levelBins + 1) * int64(f.streams) * min(segments, int64(runtime.GOMAXPROCS(0))+1)
 	draws := int64(0)
 	if f.draw != nil {

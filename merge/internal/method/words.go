@@ -187,7 +187,7 @@ func sampleWords(keys [][]uint32, b *Words) bool {
 }
 
 // tallyWords counts and collects the magnitudes of differences, if they are finite.
-func (t *tallied) tallyWords(brackets [][]bracket, room tallyRoom, b *Words) bool {
+func (t *tallied) tallyWords(brackets [][]bracket, room *tallyRoom, b *Words) bool {
 	if need := b.Len() + vec.Slack; cap(b.keys) < need {
 		b.keys = make([]uint32, need)
 	}
