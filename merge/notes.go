@@ -10,7 +10,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/stream"
 )
 
-// Ties counts the elements that equal a threshold, of which the rule for ties keeps some: no magnitude tells them apart.
+// Ties counts the elements that equal a threshold, of which the rule for ties keeps some: no magnitude tells them
+// apart.
 type Ties struct {
 	Rule     TieBreak     `json:"rule"`
 	Elements int64        `json:"elements"` // of all inputs, that were compared with a threshold
@@ -35,8 +36,8 @@ type Zeros struct {
 	Lost     []LostZeros `json:"lost,omitempty"`
 }
 
-// LostZeros are matrices of a model of which zeros are a good part, and most of these are gone in the output. Fractions are estimates from
-// a sample of the elements.
+// LostZeros are matrices of a model of which zeros are a good part, and most of these are gone in the output.
+// Fractions are estimates from a sample of the elements.
 type LostZeros struct {
 	Model    string  `json:"model"`
 	Matrices int     `json:"matrices"`
@@ -135,7 +136,8 @@ func (w *work) lostWarnings(lost []LostZeros) (list []string) {
 		if w.zerosOf() != l.Model {
 			hint += " alone"
 		}
-		list = append(list, fmt.Sprintf("the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% (HINT: %s)",
+		list = append(list, fmt.Sprintf(
+			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% (HINT: %s)",
 			l.Model, l.Matrices, 100*l.Before, 100*l.After, hint))
 	}
 	return list

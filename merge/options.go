@@ -68,7 +68,8 @@ type Options struct {
 	AllowNonFinite bool `json:"allow_non_finite,omitempty"`
 	// Ties breaks ties at thresholds: ties, breadcrumbs, sce, and the ranks of della.
 	Ties TieBreak `json:"ties,omitempty"`
-	// KeepZeros makes the elements of the output 0 that are 0 in the base model, or in the first model where the recipe has no base.
+	// KeepZeros makes the elements of the output 0 that are 0 in the base model, or in the first model where the
+	// recipe has no base.
 	KeepZeros bool `json:"keep_zeros,omitempty"`
 	Overwrite bool `json:"-"` // replace an existing checkpoint once the new one is complete
 	Resume    bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options

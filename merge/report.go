@@ -36,7 +36,8 @@ type Report struct {
 	Zeros      *Zeros         `json:"zeros,omitempty"`      // only if they were to be kept, or are lost
 	Mediation  *Mediation     `json:"mediation,omitempty"`  // of mediate
 	Warnings   []string       `json:"warnings,omitempty"`
-	// Files are the SHA-256 of the files beside the weights; a merge with Resume that finds the output complete compares them.
+	// Files are the SHA-256 of the files beside the weights; a merge with Resume that finds the output complete
+	// compares them.
 	Files  map[string]string `json:"files,omitempty"`
 	Recipe string            `json:"recipe"`
 

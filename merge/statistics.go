@@ -154,7 +154,8 @@ func writeMean(w *safetensors.Writer, dev kernels.Device, name string, sums kern
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("tensor %q: %d of %d statistics are not finite, since weights or activations of the model are not: %w", name, bad, len(values), errStatistic)
+		return fmt.Errorf("tensor %q: %d of %d statistics are not finite, since weights or activations of the model are not: %w",
+			name, bad, len(values), errStatistic)
 	}
 	return w.WriteTensor(name, raw)
 }

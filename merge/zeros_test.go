@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// prunedModels writes a base half of whose matrix is 0, a model that has other values everywhere, and one with the base's zeros.
+// prunedModels writes a base half of whose matrix is 0, a model that has other values everywhere, and one with the
+// base's zeros.
 func prunedModels(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -32,8 +33,8 @@ func prunedModels(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestKeepZeros: what is 0 in the base, or in the first model without one, is 0 in the output and nothing else changes, for any number of
-// workers; the report counts it. Without, the loss of the pattern is said.
+// TestKeepZeros: what is 0 in the base, or in the first model without one, is 0 in the output and nothing else
+// changes, for any number of workers; the report counts it. Without, the loss of the pattern is said.
 func TestKeepZeros(t *testing.T) {
 	dir := prunedModels(t)
 	models := fmt.Sprintf("models:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - {model: %[1]s/dense, parameters: {weight: 0.5}}\n", dir)
@@ -98,7 +99,8 @@ func TestSparseStays(t *testing.T) {
 	}
 }
 
-// TestTiesReported: the report counts what equals a threshold, and says by which rule some of it stays; the rules give different bytes.
+// TestTiesReported: the report counts what equals a threshold, and says by which rule some of it stays; the rules
+// give different bytes.
 func TestTiesReported(t *testing.T) {
 	dir := t.TempDir()
 	base, one := make([]float32, 4000), make([]float32, 4000)
@@ -132,7 +134,8 @@ func TestTiesReported(t *testing.T) {
 	}
 }
 
-// TestResumeDamaged: a merge that finds its output complete notices files beside the weights that have changed or are gone.
+// TestResumeDamaged: a merge that finds its output complete notices files beside the weights that have changed or are
+// gone.
 func TestResumeDamaged(t *testing.T) {
 	dir := prunedModels(t)
 	text := fmt.Sprintf("merge_method: linear\nmodels:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - {model: %[1]s/dense, parameters: {weight: 0.5}}\n", dir)

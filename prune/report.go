@@ -196,13 +196,15 @@ func (r *Report) close() {
 // tiedMargin is how far a matrix' sparsity may be above what was asked before it is said why.
 const tiedMargin = .0005
 
-// noteTied says how many weights went beyond what was asked because their scores equal the threshold of their matrix, which happens where
-// weights have few values, as those that were once quantised: they go together, as in the published code.
+// noteTied says how many weights went beyond what was asked because their scores equal the threshold of their matrix,
+// which happens where weights have few values, as those that were once quantised: they go together, as in the
+// published code.
 func (r *Report) noteTied() {
 	matrices, more, weights := 0, int64(0), int64(0)
 	first := ""
 	for _, t := range r.Tensors {
-		if t.Group != Layer && t.Group != Strip || t.Pattern.Structured() || t.Dense || t.Empty || t.Sparsity <= t.Target+tiedMargin {
+		together := (t.Group == Layer || t.Group == Strip) && !t.Pattern.Structured()
+		if !together || t.Dense || t.Empty || t.Sparsity <= t.Target+tiedMargin {
 			continue
 		}
 		if matrices == 0 {
@@ -214,8 +216,8 @@ func (r *Report) noteTied() {
 		weights += n
 	}
 	if matrices > 0 {
-		r.note("%d weights of %d matrices went beyond what was asked (%.2f %% of their weights; the first is %s): their scores equal the threshold, and ties go together",
-			more, matrices, 100*float64(more)/float64(weights), first)
+		r.note("%d weights of %d matrices went beyond what was asked (%.2f %% of their weights; the first is %s): "+
+			"their scores equal the threshold, and ties go together", more, matrices, 100*float64(more)/float64(weights), first)
 	}
 }
 

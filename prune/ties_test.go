@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoteTied: what goes beyond the share asked for, since scores equal the threshold, is counted in a note; a matrix as asked has none.
+// TestNoteTied: what goes beyond the share asked for, since scores equal the threshold, is counted in a note; a
+// matrix as asked has none.
 func TestNoteTied(t *testing.T) {
 	for _, c := range []struct {
 		zeros int64

@@ -193,7 +193,8 @@ type tallied struct {
 	over    bool
 }
 
-// tallyLimit bounds what one pass collects, in magnitudes per group and cut, and tallyTotal in those of all cuts together.
+// tallyLimit bounds what one pass collects, in magnitudes per group and cut, and tallyTotal in those of all cuts
+// together.
 const (
 	tallyLimit = 6 << 20
 	tallyTotal = 4 * tallyLimit
@@ -384,8 +385,8 @@ func (f *finder) count(s, i int) {
 	f.ties.Kept += c.Take
 }
 
-// locate makes the passes that find which of the elements equal to cuts are taken: by draws, or over single segments where the
-// index decides. Elements of the magnitude 0 are all alike, so that no draw is made for them.
+// locate makes the passes that find which of the elements equal to cuts are taken: by draws, or over single segments
+// where the index decides. Elements of the magnitude 0 are all alike, so that no draw is made for them.
 func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass, error) {
 	if f.draw == nil {
 		return locateEnds(f, pending, done)
@@ -453,15 +454,16 @@ func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]
 	return list, nil
 }
 
-// Levels of the histograms: 31 bits of a magnitude, the upper ones first, in tables so small that each of many streams can have one.
+// Levels of the histograms: 31 bits of a magnitude, the upper ones first, in tables so small that each of many
+// streams can have one.
 const (
 	levelBits  = 11
 	levelBins  = 1 << levelBits
 	levelFirst = 31 - levelBits // shift of the first level
 )
 
-// histograms returns the passes that find the cuts whatever the distribution: counts of the upper bits, then of those below within
-// the bin of each cut, then of the elements equal to it per segment.
+// histograms returns the passes that find the cuts whatever the distribution: counts of the upper bits, then of those
+// below within the bin of each cut, then of the elements equal to it per segment.
 func (f *finder) histograms(done func() ([]Pass, error)) []Pass {
 	f.cuts, f.ties = make([][]Cut, f.streams), Ties{}
 	return []Pass{f.counting(func(_ int, m uint32) int { return int(m >> levelFirst) }, func(h [][]int64) ([]Pass, error) {
@@ -525,7 +527,8 @@ func (f *finder) level(i, open, shift int) Pass {
 	})
 }
 
-// counting makes a pass that counts the magnitudes of every stream by bin (-1: not), with the number of zeros beyond the bins.
+// counting makes a pass that counts the magnitudes of every stream by bin (-1: not), with the number of zeros beyond
+// the bins.
 func (f *finder) counting(bin func(s int, m uint32) int, end func(h [][]int64) ([]Pass, error)) Pass {
 	fresh := func() [][]int64 {
 		h := make([][]int64, f.streams)
@@ -601,8 +604,8 @@ func (f *finder) equals(done func() ([]Pass, error)) Pass {
 	}
 }
 
-// memory is what the passes of a finder keep at most, in bytes: of a sample, of the magnitudes between bounds with what ranking them
-// copies, of histograms, or of the draws of ties; passes follow each other, so the largest counts.
+// memory is what the passes of a finder keep at most, in bytes: of a sample, of the magnitudes between bounds with
+// what ranking them copies, of histograms, or of the draws of ties; passes follow each other, so the largest counts.
 func (f *finder) memory() int64 {
 	list := 0
 	for s := range f.streams {

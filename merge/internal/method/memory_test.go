@@ -19,8 +19,9 @@ func (t *tallied) bytes() (n int64) {
 	return n
 }
 
-// TestTallyMemory: what a threshold collects stays within what is planned, however many models there are and however large: the tensors of
-// many small models take counters of their own size, and where many models are large, histograms decide.
+// TestTallyMemory: what a threshold collects stays within what is planned, however many models there are and however
+// large: the tensors of many small models take counters of their own size, and where many models are large,
+// histograms decide.
 func TestTallyMemory(t *testing.T) {
 	for _, c := range []struct{ n, models int }{{60_000, 200}, {500_000, 200}, {1 << 20, 3}, {1 << 20, 60}} {
 		t.Run(fmt.Sprintf("%d of %d", c.models, c.n), func(t *testing.T) {
@@ -60,7 +61,8 @@ func TestTallyMemory(t *testing.T) {
 	}
 }
 
-// runWords runs a pass over models that are all the same words, as packages do that feed programs, and counts the bytes that stay with it.
+// runWords runs a pass over models that are all the same words, as packages do that feed programs, and counts the
+// bytes that stay with it.
 func runWords(p *Pass, x, base []uint16, models int) (stats []any, bytes int64) {
 	n := int64(len(x))
 	size, step := int64(WordsSize), int64(WordsSize)

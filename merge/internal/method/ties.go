@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// Ties counts the elements that equal a threshold of which some stay and others go. What tells them apart is no magnitude: it is
-// the rule for ties, by index or by a draw (see [Tensor.Drawn]).
+// Ties counts the elements that equal a threshold of which some stay and others go. What tells them apart is no
+// magnitude: it is the rule for ties, by index or by a draw (see [Tensor.Drawn]).
 type Ties struct {
 	Elements int64 `json:"elements"` // differences that were compared with a threshold
 	Tied     int64 `json:"tied"`     // of these, those that equal it
@@ -27,8 +27,8 @@ func (t *Ties) Add(o Ties) {
 // tieDraw sets the draws that break ties apart from those that drop elements at random.
 const tieDraw = 0x7469_6573
 
-// tieKey is the key of the draws that break ties of an input, -1 for what all inputs are compared by together, for the elements whose
-// index shares its upper bits.
+// tieKey is the key of the draws that break ties of an input, -1 for what all inputs are compared by together, for
+// the elements whose index shares its upper bits.
 func (t *Tensor) tieKey(input int, off int64) vec.Key {
 	model := uint64(0)
 	if input >= 0 {
@@ -41,8 +41,8 @@ func (t *Tensor) tieKey(input int, off int64) vec.Key {
 // drawer gives the keys of the draws that break the ties of a stream; of tensor and off it gets those of an element.
 type drawer func(stream, tensor int, off int64) vec.Key
 
-// byDraw is the drawer of a group whose streams are its inputs, or of a single stream that all inputs make together; nil where
-// ties go by index.
+// byDraw is the drawer of a group whose streams are its inputs, or of a single stream that all inputs make together;
+// nil where ties go by index.
 func byDraw(g []*Tensor, together bool) drawer {
 	if !g[0].Drawn {
 		return nil
@@ -55,8 +55,8 @@ func byDraw(g []*Tensor, together bool) drawer {
 	}
 }
 
-// share says which of the elements that equal a bound stay: those whose draw is at most top, but for the ones of drop, which have the
-// draw top and a higher index.
+// share says which of the elements that equal a bound stay: those whose draw is at most top, but for the ones of
+// drop, which have the draw top and a higher index.
 type share struct {
 	key  func(tensor int, off int64) vec.Key
 	top  uint32
@@ -71,8 +71,8 @@ func (s *share) keeps(draw uint32, index int64) bool {
 // tieRun is how many elements are looked through for ties at once.
 const tieRun = 1024
 
-// ties calls f with the places of those of n elements that equal a bound, a run at a time: of the first is element lo, with the number
-// first within the key. find lists the places of a run.
+// tiesOf calls f with the places of those of n elements that equal a bound, a run at a time: of the first is element
+// lo, with the number first within the key. find lists the places of a run.
 func tiesOf(key func(off int64) vec.Key, off int64, n int, find func(lo, hi int, at *[tieRun]uint16) int,
 	f func(k vec.Key, lo int, first uint32, at []uint16),
 ) {
@@ -125,7 +125,8 @@ func (s *share) thin(dst, key []float32, value uint32, b *Block) {
 	})
 }
 
-// thinWords gives those elements of x that equal a bound and do not stay the value of the base, so that nothing is left of them.
+// thinWords gives those elements of x that equal a bound and do not stay the value of the base, so that nothing is
+// left of them.
 func (s *share) thinWords(x, base []uint16, value uint32, tensor int, off, index int64) {
 	tiesOf(func(off int64) vec.Key { return s.key(tensor, off) }, off, len(x), func(lo, hi int, at *[tieRun]uint16) int {
 		return equalWords(x[lo:hi], base[lo:hi], value, at)
@@ -141,8 +142,8 @@ func (s *share) thinWords(x, base []uint16, value uint32, tensor int, off, index
 // Drawn tells whether draws break ties of the window.
 func (w Window) Drawn() bool { return w.lo != nil || w.hi != nil }
 
-// Thinned is a run of words without the ties that the window does not keep, in the buffer, or as it is where no draws break ties. tensor,
-// off and index are those of its first element.
+// Thinned is a run of words without the ties that the window does not keep, in the buffer, or as it is where no draws
+// break ties. tensor, off and index are those of its first element.
 func (w Window) Thinned(buf *[]uint16, x, base []uint16, tensor int, off, index int64) []uint16 {
 	if !w.Drawn() {
 		return x
@@ -157,7 +158,8 @@ func (w Window) Thinned(buf *[]uint16, x, base []uint16, tensor int, off, index 
 	return *buf
 }
 
-// drawing is a cut among whose ties draws are about to decide: that of the last one taken is looked for from lo to below hi.
+// drawing is a cut among whose ties draws are about to decide: that of the last one taken is looked for from lo to
+// below hi.
 type drawing struct {
 	s, i   int
 	lo, hi uint64
@@ -263,8 +265,11 @@ func (f *finder) settleDraws(list []*drawing, stats []any, done func() ([]Pass, 
 			continue
 		}
 
-		slices.SortFunc(all.found, func(a, b draw) int { return cmp.Or(cmp.Compare(a.draw, b.draw), cmp.Compare(a.index, b.index)) })
-		c.share = &share{top: all.found[last].draw, key: func(tensor int, off int64) vec.Key { return f.draw(d.s, tensor, off) }}
+		slices.SortFunc(all.found, func(a, b draw) int {
+			return cmp.Or(cmp.Compare(a.draw, b.draw), cmp.Compare(a.index, b.index))
+		})
+		key := func(tensor int, off int64) vec.Key { return f.draw(d.s, tensor, off) }
+		c.share = &share{top: all.found[last].draw, key: key}
 		for _, more := range all.found[last+1:] {
 			if more.draw == c.share.top {
 				c.share.drop = append(c.share.drop, more.index)

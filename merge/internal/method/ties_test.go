@@ -43,8 +43,8 @@ func counts(x []float32, kept func(i int) bool) map[float64]int {
 	return n
 }
 
-// TestTiesDrawn: of every magnitude as many elements stay as by the index, at every size and distribution; those that stay among equals
-// are spread over the tensor instead of standing at its front.
+// TestTiesDrawn: of every magnitude as many elements stay as by the index, at every size and distribution; those that
+// stay among equals are spread over the tensor instead of standing at its front.
 func TestTiesDrawn(t *testing.T) {
 	for name, distribution := range distributions {
 		for _, n := range []int{1, 7, 4097, 200_003} {
@@ -109,7 +109,8 @@ func compareDrawn(t *testing.T, what string, x, drawn, indexed []float32) {
 	}
 }
 
-// TestTiesDrawnAlike: the same elements stay for one worker and several, in words of bfloat16 and in float32; another seed keeps others.
+// TestTiesDrawnAlike: the same elements stay for one worker and several, in words of bfloat16 and in float32; another
+// seed keeps others.
 func TestTiesDrawnAlike(t *testing.T) {
 	const n = 1_100_003 // three segments, and two keys of draws
 	r := rand.New(rand.NewPCG(8, 8))

@@ -433,7 +433,8 @@ func (f *Folder) Written(name string) error {
 	return nil
 }
 
-// Note keeps what is known of a tensor that is about to be [Folder.Written]: with the journal it outlives an interruption.
+// Note keeps what is known of a tensor that is about to be [Folder.Written]: with the journal it outlives an
+// interruption.
 func (f *Folder) Note(name string, note any) error {
 	text, err := json.Marshal(note)
 	if err != nil {

@@ -14,19 +14,22 @@ type Note struct {
 	Zeros     *Zeros       `json:"zeros,omitempty"`
 }
 
-// Zeros counts zeros of a matrix. Those of the inputs and of what became of them are counted in a sample, the same whatever the workers.
+// Zeros counts zeros of a matrix. Those of the inputs and of what became of them are counted in a sample, the same
+// whatever the workers.
 type Zeros struct {
 	Elements int64    `json:"elements"`
 	Sampled  int64    `json:"sampled"`
 	Models   []string `json:"models"` // the inputs, the base last
 	Inputs   []int64  `json:"inputs"`
 	Output   int64    `json:"output"`
-	// Kept are all elements that are 0 because they are so in Item.Mask, and Restored those of them that the method had made another value.
+	// Kept are all elements that are 0 because they are so in Item.Mask, and Restored those of them that the method
+	// had made another value.
 	Kept     int64 `json:"kept,omitempty"`
 	Restored int64 `json:"restored,omitempty"`
 }
 
-// The sample of zeros: runs of neighbours at a distance that is no multiple of any width of a matrix; small matrices are counted whole.
+// The sample of zeros: runs of neighbours at a distance that is no multiple of any width of a matrix; small matrices
+// are counted whole.
 const (
 	zeroRun   = 16
 	zeroStep  = 1021

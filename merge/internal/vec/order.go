@@ -103,8 +103,8 @@ func sharing(lists [][]uint32, lo uint32, shift int) [][]uint32 {
 	return kept
 }
 
-// Ranked sorts the positions of a row by magnitude, equal ones by their draws, if there are any, and then by position: the upper half of
-// an element is the magnitude, the lower the position. order has room for two lists.
+// Ranked sorts the positions of a row by magnitude, equal ones by their draws, if there are any, and then by
+// position: the upper half of an element is the magnitude, the lower the position. order has room for two lists.
 func Ranked(x []float32, draws []uint16, order []uint64) []uint64 {
 	a, b := order[:len(x)], order[len(x):2*len(x)]
 	for i, v := range x {

@@ -171,13 +171,16 @@ func show(j *shell.Job, r *merge.Report, out string) {
 	t.Add("read", shell.Size(r.BytesIn))
 	t.Add("written", shell.Size(r.BytesOut))
 	if r.Ties != nil {
-		rule := map[merge.TieBreak]string{merge.TieIndex: "the first ones stay", merge.TieDraw: "drawn ones stay"}[r.Ties.Rule]
+		rule := "drawn ones stay"
+		if r.Ties.Rule == merge.TieIndex {
+			rule = "the first ones stay"
+		}
 		t.Add("at a threshold", fmt.Sprintf("%s of %s differences (%.1f %%); %s", shell.Thousands(r.Ties.Tied),
 			shell.Thousands(r.Ties.Elements), 100*float64(r.Ties.Tied)/float64(r.Ties.Elements), rule))
 	}
 	if r.Zeros != nil && r.Zeros.From != "" {
-		t.Add("kept zeros", fmt.Sprintf("%s, as in %s; the merge had made %s of them another value", shell.Thousands(r.Zeros.Kept), r.Zeros.From,
-			shell.Thousands(r.Zeros.Restored)))
+		t.Add("kept zeros", fmt.Sprintf("%s, as in %s; the merge had made %s of them another value",
+			shell.Thousands(r.Zeros.Kept), r.Zeros.From, shell.Thousands(r.Zeros.Restored)))
 	}
 	if m := r.Mediation; m != nil {
 		t.Add("experts", strings.Join(m.Experts, ", "))
