@@ -47,14 +47,14 @@ func counts(x []float32, kept func(i int) bool) map[float64]int {
 // stay among equals are spread over the tensor instead of standing at its front.
 func TestTiesDrawn(t *testing.T) {
 	for name, distribution := range distributions {
-		for _, n := range []int{1, 7, 4097, 200_003} {
+		for _, n := range []int{7, 4097, 150_001} {
 			r := rand.New(rand.NewPCG(uint64(n), 5))
 			x := make([]float32, n)
 			for i := range x {
 				x[i] = distribution(r, i)
 			}
 			for _, method := range []string{"ties", "breadcrumbs", "sce"} {
-				for _, density := range []float64{0.003, 0.5, 0.93} {
+				for _, density := range []float64{0.003, 0.5} {
 					p := tiedProblem(method, x, density)
 					drawn := p.solve(t)
 					p.drawn = false
