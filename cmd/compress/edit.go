@@ -37,7 +37,7 @@ func editCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Texts, "texts", 4, "records whose generation prompts are continued, for fluency and consistency")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out; an unfinished one is begun anew")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the edited matrices alone: a pruned model keeps its pattern")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "zeros stay 0; those of the edited matrices: a pruned model keeps its pattern")
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; the model is edited as it makes it, DIR gets the model, to be used with the adapter")
 	shell.Require(cmd, "edits", "out")
 	shell.Inputs(cmd, "edits", "hparams", "stats", "adapter")

@@ -40,11 +40,16 @@ func (e *engine) note(items []*run) {
 
 // lost is what was counted in the inputs of a tensor and in what became of them.
 func (r *run) lost() []NonFinite {
-	found := slices.DeleteFunc(slices.Clone(r.bad), func(n NonFinite) bool { return n.NaN+n.Inf == 0 })
-	for i := range found {
-		if found[i].Output = r.out; r.Raw != nil {
-			found[i].Output = found[i].NaN + found[i].Inf // copied as they are
+	var found []NonFinite
+	for i, n := range r.bad {
+		if n.NaN+n.Inf == 0 {
+			continue
 		}
+		n.Tensor, n.Model, n.Output = r.Tensor.Name, r.Models[i], r.out
+		if r.Raw != nil {
+			n.Output = n.NaN + n.Inf // copied as they are
+		}
+		found = append(found, n)
 	}
 	if len(found) == 0 && r.out > 0 {
 		found = append(found, NonFinite{Tensor: r.Tensor.Name, First: -1, Output: r.out})
