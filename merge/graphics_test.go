@@ -53,11 +53,11 @@ models:
 	} {
 		dev := standin.Open(t)
 		host, there := filepath.Join(t.TempDir(), "host"), filepath.Join(t.TempDir(), "there")
-		want, err := Models(t.Context(), parse(t, c.recipe), host, Options{Seed: 5})
+		want, err := Models(t.Context(), parse(t, c.recipe), host, Options{Seed: 5, Ties: TieIndex})
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		got, err := Models(t.Context(), parse(t, c.recipe), there, Options{Seed: 5, Device: dev})
+		got, err := Models(t.Context(), parse(t, c.recipe), there, Options{Seed: 5, Ties: TieIndex, Device: dev})
 		if err != nil {
 			t.Fatal(name, err)
 		}

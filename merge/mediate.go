@@ -59,6 +59,9 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 	if err != nil {
 		return nil, err
 	}
+	if o.KeepZeros {
+		return nil, fmt.Errorf("keep-zeros is not for %s, whose experts would put other values there: %w", recipe.Mediated, ErrOption)
+	}
 	for _, dir := range w.folders {
 		if output.Same(dir, dst) {
 			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
@@ -371,16 +374,14 @@ func (m *mediation) run(ctx context.Context, out *output.Folder, report *Report,
 		return err
 	}
 	o := m.streaming()
-	o.Written = out.Written
+	o.Written, o.Noted = out.Written, func(name string, n stream.Note) error { return out.Note(name, n) }
 	var done atomic.Int64
 	if m.o.Progress != nil {
 		o.Progress = func(n int64) { m.o.Progress(Progress{m.doc.Name, done.Add(n), report.BytesOut}) }
 	}
-	result, err := stream.Run(ctx, groups, out, o)
-	if err != nil {
+	if _, err := stream.Run(ctx, groups, out, o); err != nil {
 		return err
 	}
-	report.NonFinite = result.NonFinite
 	report.Seconds = time.Since(start).Seconds()
 	report.BytesPerSecond = float64(report.BytesOut) / report.Seconds
 	return out.Finish(func(dir string) error {
@@ -388,6 +389,9 @@ func (m *mediation) run(ctx context.Context, out *output.Folder, report *Report,
 			return err
 		}
 		report.Warnings = m.warnings
+		if err := m.noted(report, out.Notes()); err != nil {
+			return err
+		}
 		report.Seconds = time.Since(start).Seconds()
 		m.method = &method.Method{Summary: summary, Spec: recipe.Method{Name: recipe.Mediated, Base: recipe.BaseRequired}}
 		if err := m.sideFiles(dir, out.Shards(), report); err != nil {

@@ -44,6 +44,9 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 		return nil, err
 	}
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	if o.Ties == TieDraw {
+		o.Ties = "" // one choice, one job
+	}
 	parts := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+".parts")
 	named := map[string]string{}
 	for _, doc := range r.docs[:len(r.docs)-1] {
@@ -207,7 +210,7 @@ func (w *work) run(ctx context.Context, out *output.Folder, report *Report, star
 		return err
 	}
 	o := w.streaming()
-	o.Written = out.Written
+	o.Written, o.Noted = out.Written, func(name string, n stream.Note) error { return out.Note(name, n) }
 	var done atomic.Int64
 	for _, t := range w.layout() {
 		if size, err := t.DType.ByteSize(t.Shape); err == nil && out.Done(t.Name) {
@@ -228,8 +231,11 @@ func (w *work) run(ctx context.Context, out *output.Folder, report *Report, star
 	if err != nil {
 		return err
 	}
-	report.NonFinite, report.Threads, report.There = result.NonFinite, result.Workers, result.There
+	report.Threads, report.There = result.Workers, result.There
 	report.Warnings = w.warnings
+	if err := w.noted(report, out.Notes()); err != nil {
+		return err
+	}
 	report.Seconds = time.Since(start).Seconds()
 	report.BytesPerSecond = float64(report.BytesOut) / report.Seconds
 	return out.Finish(func(dir string) error { return w.sideFiles(dir, out.Shards(), report) })
@@ -256,6 +262,6 @@ func (w *work) job() (string, error) {
 	o := w.o
 	o.Workers, o.Memory = 0, 0
 	return identity.Of(map[string]any{
-		"format": 2, "version": build.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
+		"format": 3, "version": build.Version(), "recipe": string(w.recipe.text), "document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
 	}, files)
 }

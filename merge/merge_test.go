@@ -138,6 +138,9 @@ func TestSameBytes(t *testing.T) {
 	leftovers(t, dir, "five", "one", "sharded")
 }
 
+// killedRecipe has thresholds that differences equal: what is counted of them outlives an interruption.
+var killedRecipe = strings.Replace(nanoRecipe, "dare_ties", "ties", 1)
+
 // TestKilled kills a merge twice, each time once its journal has grown, and continues to the same bytes.
 func TestKilled(t *testing.T) {
 	if out := os.Getenv("MERGE_TEST_KILLED"); out != "" {
@@ -147,7 +150,7 @@ func TestKilled(t *testing.T) {
 			return bytes.Count(text, []byte("\n"))
 		}
 		before := max(1, lines())
-		_, err := Models(t.Context(), parse(t, nanoRecipe), out, Options{Workers: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
+		_, err := Models(t.Context(), parse(t, killedRecipe), out, Options{Workers: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
 			if lines() > before || p.Done == p.Total {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
@@ -166,13 +169,16 @@ func TestKilled(t *testing.T) {
 		}
 		leftovers(t, dir, ".out.merging")
 	}
-	if _, err := Models(t.Context(), parse(t, nanoRecipe), out, Options{Resume: true}); err != nil {
+	if _, err := Models(t.Context(), parse(t, killedRecipe), out, Options{Resume: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Models(t.Context(), parse(t, nanoRecipe), whole, Options{}); err != nil {
+	if _, err := Models(t.Context(), parse(t, killedRecipe), whole, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	sameFolder(t, out, whole)
+	if r, err := readReport(whole); err != nil || r.Ties == nil || len(r.Ties.Tensors) < 10 {
+		t.Errorf("%v: ties are %+v", err, r.Ties)
+	}
 	leftovers(t, dir, "out", "whole")
 }
 

@@ -40,6 +40,17 @@ const (
 	MissingSkip  Missing = "skip"  // it is left out
 )
 
+// TieBreak says which of the elements stay that equal the threshold of a method that keeps a share of them.
+type TieBreak string
+
+// The choices. The zero value is TieDraw.
+const (
+	// TieDraw has random numbers decide, keyed by the seed, the tensor's name and the element's index.
+	TieDraw TieBreak = "draw"
+	// TieIndex keeps the elements of the lower index: the upper rows of a matrix.
+	TieIndex TieBreak = "index"
+)
+
 // DefaultMemory is the memory that a merge may take if the options do not say.
 const DefaultMemory = 1 << 30
 
@@ -55,8 +66,13 @@ type Options struct {
 	Truncate bool `json:"truncate,omitempty"`
 	// AllowNonFinite merges NaN and infinities in the inputs, and counts them in the report, instead of refusing them.
 	AllowNonFinite bool `json:"allow_non_finite,omitempty"`
-	Overwrite      bool `json:"-"` // replace an existing checkpoint once the new one is complete
-	Resume         bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
+	// Ties breaks ties at thresholds: ties, breadcrumbs, sce, and the ranks of della.
+	Ties TieBreak `json:"ties,omitempty"`
+	// KeepZeros makes the elements of the output 0 that are 0 in the base model, or in the first model where the
+	// recipe has no base.
+	KeepZeros bool `json:"keep_zeros,omitempty"`
+	Overwrite bool `json:"-"` // replace an existing checkpoint once the new one is complete
+	Resume    bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
 	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice), and away from the host merges what it can; nil: the host.
 	Device kernels.Device `json:"-"`
 	// Progress is called now and then, by one goroutine at a time. May be nil.
@@ -91,6 +107,9 @@ func (o Options) Validate() error {
 	}
 	if _, err := o.missing(); err != nil {
 		bad("%v", err)
+	}
+	if o.Ties != "" && o.Ties != TieDraw && o.Ties != TieIndex {
+		bad("ties %.50q: want draw or index", o.Ties)
 	}
 	return errors.Join(errs...)
 }

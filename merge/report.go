@@ -33,9 +33,14 @@ type Report struct {
 	Vocabulary int64          `json:"vocabulary,omitempty"`
 	Inputs     []Source       `json:"inputs"`
 	NonFinite  []NonFinite    `json:"non_finite,omitempty"` // only if they were allowed
+	Ties       *Ties          `json:"ties,omitempty"`       // only if a method with thresholds met some
+	Zeros      *Zeros         `json:"zeros,omitempty"`      // only if they were to be kept, or are lost
 	Mediation  *Mediation     `json:"mediation,omitempty"`  // of mediate
 	Warnings   []string       `json:"warnings,omitempty"`
-	Recipe     string         `json:"recipe"`
+	// Files are the SHA-256 of the files beside the weights; a merge with Resume that finds the output complete
+	// compares them.
+	Files  map[string]string `json:"files,omitempty"`
+	Recipe string            `json:"recipe"`
 
 	Seconds        float64 `json:"-"` // of this run; not in the file, which is the same for every run
 	BytesPerSecond float64 `json:"-"` // of output

@@ -30,6 +30,10 @@ func (w *work) sideFiles(dir string, _ []string, report *Report) error {
 	if err := output.WriteFile(filepath.Join(dir, "README.md"), readme.Text()); err != nil {
 		return err
 	}
+	var err error
+	if report.Files, err = output.Sums(dir); err != nil {
+		return err
+	}
 	manifest, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err

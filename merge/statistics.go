@@ -15,6 +15,9 @@ import (
 // ErrNoData: statistics were asked for without text.
 var ErrNoData = errors.New("no windows to collect statistics from")
 
+// errStatistic wraps [ErrNonFinite] with what it means here.
+var errStatistic = fmt.Errorf("%w (HINT: inspect --verify names the tensors)", ErrNonFinite)
+
 // StatisticsOptions are the choices of Fisher and Gram. The zero value is ready.
 type StatisticsOptions struct {
 	Memory   int64                   // bytes of sums held at a time; 0: DefaultMemory. Less takes more passes, with the same result
@@ -143,8 +146,16 @@ func writeMean(w *safetensors.Writer, dev kernels.Device, name string, sums kern
 	if err := dev.Download(raw, sums.Buf, sums.Off); err != nil {
 		return err
 	}
+	bad := 0
 	for i := range values {
 		values[i] = float32(float64(values[i]) / count)
+		if values[i]-values[i] != 0 {
+			bad++
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("tensor %q: %d of %d statistics are not finite, since weights or activations of the model are not: %w",
+			name, bad, len(values), errStatistic)
 	}
 	return w.WriteTensor(name, raw)
 }

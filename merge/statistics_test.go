@@ -2,7 +2,9 @@ package merge
 
 import (
 	"context"
+	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,6 +78,50 @@ func TestStatistics(t *testing.T) {
 			t.Fatal(err)
 		}
 		compareFolders(t, out+"-same", nano+"sums")
+	}
+}
+
+// TestStatisticsNonFinite: a NaN in a model is an error that names the tensor where it shows, and no file is left.
+func TestStatisticsNonFinite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := os.CopyFS(dir, os.DirFS(nano+"sums")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	weights := open(t, path)
+	name := ""
+	for _, n := range weights.Names() {
+		if strings.Contains(n, "layers.0.") && strings.Contains(n, "down_proj") {
+			name = n
+		}
+	}
+	info, ok := weights.Info(name)
+	if !ok {
+		t.Fatal("no down_proj")
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{0xff, 0x7f, 0xff, 0x7f}, info.Offset); err != nil { // a NaN, or two of two bytes
+		t.Fatal(err)
+	}
+
+	m, err := lm.Load(t.Context(), dir, ref.New(), lm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for kind, collect := range map[string]func(context.Context, *lm.Model, corpus.Windows, string, StatisticsOptions) error{"fisher": Fisher, "gram": Gram} {
+		out := filepath.Join(t.TempDir(), kind)
+		err := collect(t.Context(), m, windows(), out, StatisticsOptions{})
+		if err == nil || !strings.Contains(err.Error(), "model.layers.") || kind == "gram" && !errors.Is(err, ErrNonFinite) { // a loss has an error of its own
+			t.Errorf("%s: %v", kind, err)
+		}
+		if left, _ := filepath.Glob(out + "*"); len(left) > 0 {
+			t.Errorf("%s: %v is left", kind, left)
+		}
 	}
 }
 

@@ -192,6 +192,7 @@ func (w *work) item(t *recipe.Tensor) (it *stream.Item, plain bool, err error) {
 	tensor := &method.Tensor{
 		Name: t.Name, Shape: t.Shape, N: safetensors.Info{Shape: t.Shape}.Elements(), Params: t.Params,
 		Vocab: t.VocabAxis >= 0, Seed: [2]uint64{w.o.Seed, h.Sum64()},
+		Drawn: w.o.Ties != TieIndex,
 	}
 	it = &stream.Item{Tensor: tensor, DType: t.DType}
 	if t.Copy || w.method.Spec.Name == "passthrough" && unscaled(t) {
@@ -206,6 +207,9 @@ func (w *work) item(t *recipe.Tensor) (it *stream.Item, plain bool, err error) {
 		src, err := w.source(it, t, s)
 		if err != nil {
 			return nil, false, err
+		}
+		if i == max(t.Base, 0) && w.o.KeepZeros {
+			it.Mask = src
 		}
 		if i == base {
 			tensor.Base, it.Base = true, src

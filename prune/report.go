@@ -184,6 +184,7 @@ func (r *Report) close() {
 	}
 	r.Notes = append(r.Notes, record.Idle(idle)...)
 	r.noteRestored()
+	r.noteTied()
 	r.noteWorse()
 	missed := slices.DeleteFunc(slices.Clone(r.Tensors), func(t Tensor) bool { return t.Group != Share || t.Sparsity > t.Target-.005 })
 	if len(missed) > 0 {
@@ -191,6 +192,34 @@ func (r *Report) close() {
 	}
 	if r.Options.TrueSequential && r.Options.Needs()&inflow.OfInputs == 0 {
 		r.note("the true sequential order has no effect: nothing is measured")
+	}
+}
+
+// tiedMargin is how far a matrix' sparsity may be above what was asked before it is said why.
+const tiedMargin = .0005
+
+// noteTied says how many weights went beyond what was asked because their scores equal the threshold of their matrix,
+// which happens where weights have few values, as those that were once quantised: they go together, as in the
+// published code.
+func (r *Report) noteTied() {
+	matrices, more, weights := 0, int64(0), int64(0)
+	first := ""
+	for _, t := range r.Tensors {
+		together := (t.Group == Layer || t.Group == Strip) && !t.Pattern.Structured()
+		if !together || t.Dense || t.Empty || t.Sparsity <= t.Target+tiedMargin {
+			continue
+		}
+		if matrices == 0 {
+			first = t.Name
+		}
+		n := t.Zeros + t.Kept
+		matrices++
+		more += t.Zeros - int64(t.Target*float64(n))
+		weights += n
+	}
+	if matrices > 0 {
+		r.note("%d weights of %d matrices went beyond what was asked (%.2f %% of their weights; the first is %s): "+
+			"their scores equal the threshold, and ties go together", more, matrices, 100*float64(more)/float64(weights), first)
 	}
 }
 

@@ -203,7 +203,7 @@ func (p *part) block(b *method.Block) {
 		x := b.X[s]
 		if !w.Everything() {
 			x = b.Temp(1)
-			w.Apply(x, b.X[s], b.X[s], b.Index)
+			w.Apply(x, b.X[s], b.X[s], b)
 		}
 		sign(p.signs[2*size*s:], p.signs[2*size*s+size:][:size], x)
 		vec.Add(net, net, x, 1)

@@ -54,7 +54,7 @@ func (k Keep) mask(dst []float32, p *Part, key *method.Tensor, b *method.Block, 
 		ones[i] = 1
 	}
 	if k.Kind != "random" || k.Value >= 1 {
-		p.window.Apply(dst, ones, r, b.Off)
+		p.window.Apply(dst, ones, r, b)
 		return
 	}
 	vec.Dropout(dst, ones, key.Key(0, b.Off), uint32(b.Off&(1<<20-1)), uint32(math.Ldexp(k.Value, 32)))

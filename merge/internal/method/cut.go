@@ -2,7 +2,9 @@ package method
 
 import (
 	"math"
+	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
@@ -12,6 +14,8 @@ import (
 type Window struct {
 	Lo, Hi       uint32
 	LoEnd, HiEnd int64
+
+	lo, hi *share // of those equal to a bound, the ones that stay where draws decide; nil: the bound's end does
 }
 
 // all and none are windows that keep everything and nothing.
@@ -20,8 +24,19 @@ var (
 	none = Window{Lo: 1, Hi: 0}
 )
 
-// Apply copies what the window selects of x, by the key, to dst and clears the rest. index belongs to the first element.
-func (w Window) Apply(dst, x, key []float32, index int64) {
+// Apply copies what the window selects of x, by the key, to dst and clears the rest, for the elements of a block.
+func (w Window) Apply(dst, x, key []float32, b *Block) {
+	w.within(dst, x, key, b.Index)
+	if w.lo != nil {
+		w.lo.thin(dst, key, w.Lo, b)
+	}
+	if w.hi != nil {
+		w.hi.thin(dst, key, w.Hi, b)
+	}
+}
+
+// within selects by magnitude and index. index belongs to the first element.
+func (w Window) within(dst, x, key []float32, index int64) {
 	n := int64(len(dst))
 	for first := int64(0); first < n; {
 		end := w.next(index+first, index+n) - index
@@ -56,12 +71,14 @@ func (w Window) bounds(at int64) (lo, hi uint32) {
 }
 
 // Cut is a place in the order of magnitudes: Value is the K-th largest, Above magnitudes are larger, and the elements equal to
-// it with an index below End are the first Take ones.
+// it with an index below End are the first Take ones, unless draws decide which these are.
 type Cut struct {
 	K            int64
 	Value        uint32
 	Above, Equal int64
 	Take, End    int64
+
+	share *share
 }
 
 // finder finds cuts exactly, without sorting: a sample brackets every cut, one pass counts what lies above and at the
@@ -76,6 +93,8 @@ type finder struct {
 	cuts    [][]Cut
 	exact   bool // want depends on the number of nonzero magnitudes
 	deltas  bool // the values are the differences to the base
+	draw    drawer
+	ties    Ties
 }
 
 // sampled is the size from which on a sample is worth its pass.
@@ -103,7 +122,7 @@ type bracket struct{ lo, hi uint32 }
 // sample collects the magnitudes of a sample and brackets the cuts.
 func (f *finder) sample(done func() ([]Pass, error)) Pass {
 	p := Pass{
-		Stride: max(2048, f.n/(1<<16)), Shared: true,
+		Stride: f.stride(), Shared: true,
 		New: func() any { return make([][]uint32, f.streams) },
 		Each: func(stat any, b *Block) {
 			keys := stat.([][]uint32)
@@ -158,20 +177,43 @@ func (f *finder) bracket(s int, keys []uint32) []bracket {
 	return list
 }
 
+// sampleLimit bounds what a sample holds of all streams together, in magnitudes.
+const sampleLimit = 16 << 20
+
+// stride is how far apart the runs of a sample are.
+func (f *finder) stride() int64 {
+	return max(2048, f.n/(1<<16), int64(f.streams)*SampleRun*f.n/sampleLimit)
+}
+
 // tallied is what a segment collects: per stream and bracket the counts and the magnitudes between the bounds.
 type tallied struct {
 	counts  [][]vec.Count
 	keys    [][][]uint32
 	nonzero []int64
 	over    bool
-	out     []uint32
 }
 
-// tallyLimit bounds what one pass collects, in magnitudes per group and stream.
-const tallyLimit = 6 << 20
+// tallyLimit bounds what one pass collects, in magnitudes per group and cut, and tallyTotal in those of all cuts
+// together.
+const (
+	tallyLimit = 6 << 20
+	tallyTotal = 4 * tallyLimit
+)
+
+// limit is how many magnitudes are collected for a cut. Where more would be, histograms decide.
+func (f *finder) limit(cuts int) int64 {
+	return min(f.n, tallyLimit, tallyTotal/int64(max(cuts, 1)))
+}
 
 func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
-	share := max(int64(BlockSize)*4, tallyLimit*SegmentSize/max(f.n, 1)) // per segment, so that the total stays bounded
+	cuts := 0
+	for _, b := range brackets {
+		cuts += len(b)
+	}
+	room := &tallyRoom{size: min(f.n, SegmentSize), limit: f.limit(cuts)}
+	for _, b := range brackets {
+		room.used = append(room.used, make([]atomic.Int64, len(b)))
+	}
 	p := Pass{
 		New: func() any {
 			t := &tallied{counts: make([][]vec.Count, f.streams), keys: make([][][]uint32, f.streams), nonzero: make([]int64, f.streams)}
@@ -182,15 +224,12 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 		},
 		Each: func(stat any, b *Block) {
 			t := stat.(*tallied)
-			if cap(t.out) < b.Len()+vec.Slack {
-				t.out = make([]uint32, b.Len()+vec.Slack)
-			}
-			out := t.out[:b.Len()+vec.Slack]
+			out := b.scratch()
 			for s, list := range brackets {
 				x := f.keys(b, s)
 				for i, br := range list {
 					m := vec.Tally(x, br.lo, br.hi, &t.counts[s][i], out)
-					t.collect(s, i, share, out[:m])
+					t.collect(s, i, room, len(x), out[:m])
 				}
 				if f.exact {
 					var c vec.Count
@@ -202,21 +241,33 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 		End: func(stats []any) ([]Pass, error) { return f.resolve(brackets, stats, done) },
 	}
 	if f.deltas {
-		p.Words = func(stat any, b *Words) bool { return stat.(*tallied).tallyWords(brackets, share, b) }
+		p.Words = func(stat any, b *Words) bool { return stat.(*tallied).tallyWords(brackets, room, b) }
 	}
 	return p
 }
 
-// collect keeps magnitudes, unless there are too many.
-func (t *tallied) collect(s, i int, share int64, keys []uint32) {
-	if int64(len(t.keys[s][i])+len(keys)) > share {
+// tallyRoom is what all segments together, which have so many elements each, may collect for a cut.
+type tallyRoom struct {
+	size, limit int64
+	used        [][]atomic.Int64 // by stream and bracket
+}
+
+// collect keeps the magnitudes that a block of n elements has between bounds, unless there are too many.
+func (t *tallied) collect(s, i int, room *tallyRoom, n int, keys []uint32) {
+	if t.over || room.used[s][i].Add(int64(len(keys))) > room.limit {
 		t.over = true
 		return
 	}
-	if cap(t.keys[s][i]) == 0 { // room for a segment of blocks like this one
-		t.keys[s][i] = make([]uint32, 0, min(share, int64(len(keys)+len(keys)/4)*(SegmentSize/BlockSize)))
+	have := t.keys[s][i]
+	need := int64(len(have) + len(keys))
+	if int64(cap(have)) < need {
+		// The blocks that are left are taken to be like this one, and an eighth more.
+		most := int64(float64(len(keys)) * 1.125 * float64(room.size) / float64(max(n, 1)))
+		grown := make([]uint32, len(have), max(need, min(room.limit, max(most, need*9/8))))
+		copy(grown, have)
+		have = grown
 	}
-	t.keys[s][i] = append(t.keys[s][i], keys...)
+	t.keys[s][i] = append(have, keys...)
 }
 
 // resolve turns the tallies of all segments into cuts, or falls back to histograms.
@@ -224,7 +275,6 @@ func (f *finder) resolve(brackets [][]bracket, stats []any, done func() ([]Pass,
 	ts := make([]*tallied, len(stats))
 	for i, s := range stats {
 		ts[i] = s.(*tallied)
-		ts[i].out = nil
 		if ts[i].over {
 			return f.histograms(done), nil
 		}
@@ -303,6 +353,7 @@ type locating struct {
 func (f *finder) pend(list []*locating, s, i int, equal []int64) []*locating {
 	c := &f.cuts[s][i]
 	c.Take = f.take(s, i, f.cuts[s])
+	f.count(s, i)
 	switch {
 	case c.Take >= c.Equal:
 		c.End = math.MaxInt64
@@ -314,15 +365,50 @@ func (f *finder) pend(list []*locating, s, i int, equal []int64) []*locating {
 	rest := c.Take - 1
 	for j, e := range equal {
 		if rest < e {
-			return append(list, &locating{s, i, j, rest})
+			return append(list, &locating{s: s, i: i, segment: j, rest: rest})
 		}
 		rest -= e
 	}
 	return list
 }
 
-// locate makes the passes over single segments that find where the taken elements of cuts end.
+// count counts the ties of a cut, once where two cuts meet at one value.
+func (f *finder) count(s, i int) {
+	c := f.cuts[s][i]
+	if i == 0 {
+		f.ties.Elements += f.n
+	}
+	if c.Value == 0 || c.Take <= 0 || c.Take >= c.Equal || i > 0 && f.cuts[s][0].Value == c.Value {
+		return
+	}
+	f.ties.Tied += c.Equal
+	f.ties.Kept += c.Take
+}
+
+// locate makes the passes that find which of the elements equal to cuts are taken: by draws, or over single segments
+// where the index decides. Elements of the magnitude 0 are all alike, so that no draw is made for them.
 func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass, error) {
+	if f.draw == nil {
+		return locateEnds(f, pending, done)
+	}
+	var list []*drawing
+	var zeros []*locating
+	for _, p := range pending {
+		if f.cuts[p.s][p.i].Value == 0 {
+			zeros = append(zeros, p)
+			continue
+		}
+		list = append(list, &drawing{s: p.s, i: p.i, spread: drawSpread})
+	}
+	ends := func() ([]Pass, error) { return locateEnds(f, zeros, done) }
+	if len(list) == 0 {
+		return ends()
+	}
+	return []Pass{f.draws(list, ends)}, nil
+}
+
+// locateEnds makes the passes over single segments that find where the taken elements of cuts end.
+func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass, error) {
 	if len(pending) == 0 {
 		return done()
 	}
@@ -368,16 +454,24 @@ func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass
 	return list, nil
 }
 
-// histograms returns the passes that find the cuts whatever the distribution: counts of the upper 15 bits, then of the lower
-// 16 within the bin of each cut, then of the elements equal to it per segment.
+// Levels of the histograms: 31 bits of a magnitude, the upper ones first, in tables so small that each of many
+// streams can have one.
+const (
+	levelBits  = 11
+	levelBins  = 1 << levelBits
+	levelFirst = 31 - levelBits // shift of the first level
+)
+
+// histograms returns the passes that find the cuts whatever the distribution: counts of the upper bits, then of those
+// below within the bin of each cut, then of the elements equal to it per segment.
 func (f *finder) histograms(done func() ([]Pass, error)) []Pass {
-	f.cuts = make([][]Cut, f.streams)
-	return []Pass{f.count(func(_ int, m uint32) int { return int(m >> 16) }, 1<<15, func(h [][]int64) ([]Pass, error) {
+	f.cuts, f.ties = make([][]Cut, f.streams), Ties{}
+	return []Pass{f.counting(func(_ int, m uint32) int { return int(m >> levelFirst) }, func(h [][]int64) ([]Pass, error) {
 		for s := range h {
-			for _, k := range f.want(s, f.n-h[s][len(h[s])-1]) {
+			for _, k := range f.want(s, f.n-h[s][levelBins]) {
 				c := Cut{K: k}
-				bin := descend(h[s][:1<<15], k, &c.Above)
-				c.Value = uint32(bin) << 16
+				bin := descend(h[s][:levelBins], k, &c.Above)
+				c.Value = uint32(bin) << levelFirst
 				f.cuts[s] = append(f.cuts[s], c)
 			}
 		}
@@ -404,38 +498,42 @@ func (f *finder) lower(done func() ([]Pass, error)) []Pass {
 	}
 	var list []Pass
 	for i := range most {
-		list = append(list, f.count(func(s int, m uint32) int {
-			if i >= len(f.cuts[s]) || m>>16 != f.cuts[s][i].Value>>16 {
-				return -1
-			}
-			return int(m & 0xffff)
-		}, 1<<16, func(h [][]int64) ([]Pass, error) {
-			for s := range h {
-				if i < len(f.cuts[s]) {
-					c := &f.cuts[s][i]
-					bin := descend(h[s][:1<<16], c.K, &c.Above)
-					c.Value |= uint32(bin)
-					c.Equal = h[s][bin]
-				}
-			}
-			if i < most-1 {
-				return nil, nil
-			}
-			return []Pass{f.equals(done)}, nil
-		}))
+		for open := levelFirst; open > 0; {
+			shift := max(0, open-levelBits)
+			list = append(list, f.level(i, open, shift))
+			open = shift
+		}
 	}
-	if most == 0 {
-		list = append(list, f.equals(done))
-	}
-	return list
+	return append(list, f.equals(done))
 }
 
-// count makes a pass that counts the magnitudes of every stream by bin (-1: not), with the number of zeros beyond the bins.
-func (f *finder) count(bin func(s int, m uint32) int, bins int, end func(h [][]int64) ([]Pass, error)) Pass {
+// level counts the bits from shift on within the bins of cut i of every stream, whose bits from open on are known.
+func (f *finder) level(i, open, shift int) Pass {
+	return f.counting(func(s int, m uint32) int {
+		if i >= len(f.cuts[s]) || m>>open != f.cuts[s][i].Value>>open {
+			return -1
+		}
+		return int(m >> shift & (1<<(open-shift) - 1))
+	}, func(h [][]int64) ([]Pass, error) {
+		for s := range h {
+			if i < len(f.cuts[s]) {
+				c := &f.cuts[s][i]
+				bin := descend(h[s][:levelBins], c.K, &c.Above)
+				c.Value |= uint32(bin) << shift
+				c.Equal = h[s][bin]
+			}
+		}
+		return nil, nil
+	})
+}
+
+// counting makes a pass that counts the magnitudes of every stream by bin (-1: not), with the number of zeros beyond
+// the bins.
+func (f *finder) counting(bin func(s int, m uint32) int, end func(h [][]int64) ([]Pass, error)) Pass {
 	fresh := func() [][]int64 {
 		h := make([][]int64, f.streams)
 		for s := range h {
-			h[s] = make([]int64, bins+1)
+			h[s] = make([]int64, levelBins+1)
 		}
 		return h
 	}
@@ -450,7 +548,7 @@ func (f *finder) count(bin func(s int, m uint32) int, bins int, end func(h [][]i
 						h[i]++
 					}
 					if m == 0 {
-						h[bins]++
+						h[levelBins]++
 					}
 				}
 			}
@@ -506,11 +604,27 @@ func (f *finder) equals(done func() ([]Pass, error)) Pass {
 	}
 }
 
-// memory is what the passes of a finder keep at most, in bytes.
+// memory is what the passes of a finder keep at most, in bytes: of a sample, of the magnitudes between bounds with
+// what ranking them copies, of histograms, or of the draws of ties; passes follow each other, so the largest counts.
 func (f *finder) memory() int64 {
-	cuts := int64(0)
+	list := 0
 	for s := range f.streams {
-		cuts += int64(len(f.want(s, f.n)))
+		list += len(f.want(s, f.n))
 	}
-	return 4 * cuts * min(2*f.n, 2*tallyLimit)
+	cuts, segments := int64(list), (f.n+SegmentSize-1)/SegmentSize
+	sample := int64(0)
+	if f.n >= sampled {
+		sample = 2 * 4 * SampleRun * int64(f.streams) * (f.n/f.stride() + 1)
+	}
+	limit := f.limit(max(list, f.streams))
+	tally := 4*limit*(cuts+cuts/4+1) + cellSize*segments*max(cuts, int64(f.streams))
+	histogram := 8 * (levelBins + 1) * int64(f.streams) * min(segments, int64(runtime.GOMAXPROCS(0))+1)
+	draws := int64(0)
+	if f.draw != nil {
+		draws = 2 * 16 * cuts * min(f.n, int64(drawSpread*math.Sqrt(float64(f.n)))+4*drawSpread)
+	}
+	return max(sample, tally, histogram, draws)
 }
+
+// cellSize is what a segment keeps for a cut beside magnitudes.
+const cellSize = 128

@@ -46,7 +46,7 @@ func (f *finder) window(s int, k int64) Window {
 		return all
 	}
 	c := f.cuts[s][0]
-	return Window{Lo: c.Value, LoEnd: c.End, Hi: all.Hi, HiEnd: all.HiEnd}
+	return Window{Lo: c.Value, LoEnd: c.End, lo: c.share, Hi: all.Hi, HiEnd: all.HiEnd}
 }
 
 // nothing is a pass over no element, for what has to follow passes.

@@ -57,6 +57,10 @@ type Tensor struct {
 	Inputs []Input   // in the order of the recipe, without the base
 	Params Values    // those that hold for the tensor as a whole
 	Seed   [2]uint64 // of the random choices: the recipe's seed and a hash of the tensor's name
+	// Drawn has random numbers decide which of the elements that equal a threshold stay, instead of their index:
+	// where many are equal, as in differences of bfloat16, the first rows of a matrix would stay and the last ones
+	// go.
+	Drawn bool
 }
 
 // Input is one input of a tensor beside the base.
@@ -89,6 +93,7 @@ type Block struct {
 	Out    []float32   // what Apply fills
 
 	temp [][]float32
+	keys []uint32
 }
 
 // Len is the number of elements.
@@ -103,6 +108,14 @@ func (b *Block) Temp(i int) []float32 {
 		b.temp[i] = make([]float32, len(b.Out)+vec.Slack)
 	}
 	return b.temp[i][:len(b.Out)]
+}
+
+// scratch has room for what a tally of the block writes.
+func (b *Block) scratch() []uint32 {
+	if need := b.Len() + vec.Slack; cap(b.keys) < need {
+		b.keys = make([]uint32, need)
+	}
+	return b.keys[:b.Len()+vec.Slack]
 }
 
 // Deltas replaces the inputs by their differences to the base.
@@ -128,6 +141,7 @@ type Program struct {
 	Lazy     bool                 // Whole reads what it wants with Read and gets no X and no Base
 	Memory   int64                // bytes that the passes keep beyond blocks, or that Whole needs
 	Warnings []string
+	Ties     *Ties // what the passes have counted, once they are over; nil: there is no threshold
 }
 
 // Pass collects statistics over all blocks of a group.

@@ -27,11 +27,11 @@ func sce(t *Tensor) (*Program, error) {
 		return p, nil
 	}
 	f := r.finder()
-	p.Memory = f.memory()
+	p.Memory, p.Ties = f.memory(), &f.ties
 	p.Passes = f.passes(func() ([]Pass, error) {
 		r.window = none
 		if len(f.cuts[0]) > 0 {
-			r.window = Window{Lo: f.cuts[0][0].Value, LoEnd: f.cuts[0][0].End, Hi: math.MaxInt32, HiEnd: math.MaxInt64}
+			r.window = f.window(0, f.cuts[0][0].K)
 		}
 		return []Pass{r.squares()}, nil
 	})
@@ -47,7 +47,7 @@ type sceRun struct {
 
 func (r *sceRun) finder() *finder {
 	return &finder{
-		n: r.t.N, streams: 1, exact: true,
+		n: r.t.N, streams: 1, exact: true, draw: byDraw([]*Tensor{r.t}, true),
 		keys: func(b *Block, _ int) []float32 {
 			b.Deltas()
 			return spread(b)
@@ -83,7 +83,7 @@ func (r *sceRun) selected(b *Block) {
 	}
 	v := spread(b)
 	for _, x := range b.X {
-		r.window.Apply(x, x, v, b.Index)
+		r.window.Apply(x, x, v, b)
 	}
 }
 

@@ -108,7 +108,7 @@ func (r *arithmeticRun) program() *Program {
 	switch r.sparsify {
 	case largest, inner:
 		f := r.finder()
-		p.Memory = f.memory()
+		p.Memory, p.Ties = f.memory(), &f.ties
 		p.Passes = f.passes(func() ([]Pass, error) {
 			r.setWindows(f)
 			return r.rescale(), nil
@@ -126,7 +126,7 @@ func kept(density float64) bool { return density >= 1 }
 func (r *arithmeticRun) finder() *finder {
 	in := r.group[0].Inputs
 	return &finder{
-		n: r.n, streams: len(in), deltas: true,
+		n: r.n, streams: len(in), deltas: true, draw: byDraw(r.group, false),
 		keys: func(b *Block, s int) []float32 {
 			if s == 0 {
 				b.Deltas()
@@ -186,12 +186,12 @@ func (r *arithmeticRun) setWindows(f *finder) {
 			w = none
 		default:
 			c := f.cuts[s][0]
-			w.Lo, w.LoEnd = c.Value, c.End
+			w.Lo, w.LoEnd, w.lo = c.Value, c.End, c.share
 			if high > 0 {
 				c := f.cuts[s][1]
-				w.Hi, w.HiEnd = c.Value, c.End
+				w.Hi, w.HiEnd, w.hi = c.Value, c.End, c.share
 				if w.Lo == w.Hi { // both cuts among equals, of which the first ones are kept
-					w.HiEnd = w.LoEnd
+					w.HiEnd, w.hi = w.LoEnd, nil
 				}
 			}
 		}
@@ -215,7 +215,7 @@ func (r *arithmeticRun) sparse(b *Block, j int) {
 	case r.sparsify == graduated:
 		r.graduate(b, j)
 	default:
-		r.windows[j].Apply(x, x, x, b.Index)
+		r.windows[j].Apply(x, x, x, b)
 	}
 }
 
@@ -226,9 +226,22 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 	density, epsilon := v.Number("density"), v.Number("epsilon")
 	cols := int(t.Cols())
 	order := make([]uint64, 2*cols)
+	var draws []uint16
+	if t.Drawn {
+		draws = make([]uint16, cols)
+	}
 	for row := 0; row+cols <= b.Len(); row += cols {
 		x := b.X[j][row : row+cols]
-		rank := vec.Ranked(x, order)
+		for lo := 0; lo < len(draws); { // equal magnitudes stand in the order of draws
+			off := b.Off + int64(row+lo)
+			first := uint32(off & (1<<drawBits - 1))
+			k, hi := t.tieKey(j, off), min(cols, lo+1<<drawBits-int(first))
+			for i := lo; i < hi; i++ {
+				draws[i] = uint16(k.Draw(first+uint32(i-lo)) >> 16)
+			}
+			lo = hi
+		}
+		rank := vec.Ranked(x, draws, order)
 		t.byKey(j, b.Off+int64(row), cols, func(k vec.Key, first uint32, lo, hi int) {
 			for place, e := range rank {
 				i := int(uint32(e))

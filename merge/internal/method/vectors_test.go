@@ -60,6 +60,7 @@ type problem struct {
 	seed   uint64
 	half   bool // the models are bfloat16, and so is the result; values that are not finite are allowed
 	skew   int  // bytes by which they are off their alignment
+	drawn  bool // draws break ties
 }
 
 func bytesOf(x []float32) []byte {
@@ -95,7 +96,7 @@ func (p problem) try() ([]float32, error) {
 	if p.shape == nil {
 		p.shape = []int64{n}
 	}
-	tensor := &method.Tensor{Name: "w", Shape: p.shape, N: n, Base: p.base != nil, Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}}
+	tensor := &method.Tensor{Name: "w", Shape: p.shape, N: n, Base: p.base != nil, Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}, Drawn: p.drawn}
 	it := &stream.Item{Tensor: tensor, DType: safetensors.F32}
 	if p.half {
 		it.DType = safetensors.BF16

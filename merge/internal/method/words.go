@@ -24,6 +24,8 @@ type Words struct {
 	keys   []uint32
 	sparse vec.Sparse
 	lo, hi []uint32
+
+	thinned [][]uint16 // inputs without the ties that go
 }
 
 // Len is the number of elements.
@@ -138,6 +140,14 @@ func (r *arithmeticRun) randomWords(b *Words, t *Tensor, s *vec.Sparse) (peak ui
 // windowWords keeps elements by magnitude, in parts within which the bounds are the same.
 func (r *arithmeticRun) windowWords(b *Words, s *vec.Sparse) (peak uint32) {
 	s.Key = nil
+	if r.sparsify != keepAll {
+		for len(b.thinned) < len(r.windows) {
+			b.thinned = append(b.thinned, nil)
+		}
+		for j, w := range r.windows {
+			b.X[j] = w.Thinned(&b.thinned[j], b.X[j], b.Base, b.Tensor, b.Off, b.Index)
+		}
+	}
 	for lo, n := 0, len(b.Out); lo < n; {
 		at, end := b.Index+int64(lo), b.Index+int64(n)
 		s.Lo, s.Hi = s.Lo[:0], s.Hi[:0]
@@ -177,7 +187,7 @@ func sampleWords(keys [][]uint32, b *Words) bool {
 }
 
 // tallyWords counts and collects the magnitudes of differences, if they are finite.
-func (t *tallied) tallyWords(brackets [][]bracket, share int64, b *Words) bool {
+func (t *tallied) tallyWords(brackets [][]bracket, room *tallyRoom, b *Words) bool {
 	if need := b.Len() + vec.Slack; cap(b.keys) < need {
 		b.keys = make([]uint32, need)
 	}
@@ -197,7 +207,7 @@ func (t *tallied) tallyWords(brackets [][]bracket, share int64, b *Words) bool {
 				t.restore(done)
 				return false
 			}
-			t.collect(s, i, share, out[:m])
+			t.collect(s, i, room, b.Len(), out[:m])
 		}
 	}
 	return true

@@ -4,10 +4,13 @@ package output
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,9 +76,11 @@ type Folder struct {
 	inside   map[string]inside // tensors that lie in others
 
 	mu      sync.Mutex
-	left    map[string]int   // of the others, how many of their parts are not written
-	sums    map[string][]sum // of finished chunks
-	pending []string         // tensors written since the last entry
+	left    map[string]int             // of the others, how many of their parts are not written
+	sums    map[string][]sum           // of finished chunks
+	pending []string                   // tensors written since the last entry
+	notes   map[string]json.RawMessage // about tensors, by their names
+	noted   []string                   // those that no entry has
 	bytes   int64
 	last    time.Time // of the last entry
 	syncing bool
@@ -95,6 +100,8 @@ type sum struct {
 type entry struct {
 	Job  string           `json:"job,omitempty"`
 	Done map[string][]sum `json:"done,omitempty"`
+
+	Notes map[string]json.RawMessage `json:"notes,omitempty"` // see [Folder.Note]
 }
 
 // Open starts, or with Resume continues, the output at dir. Disk space is reserved now. The errors wrap [ErrExists],
@@ -104,7 +111,7 @@ func Open(dir string, o Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}, last: time.Now()}
+	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}, notes: map[string]json.RawMessage{}, last: time.Now()}
 	f.idle = sync.NewCond(&f.mu)
 	f.join()
 	if err := f.target(); err != nil || f.complete {
@@ -130,7 +137,7 @@ func (f *Folder) target() error {
 	}
 	if f.o.Resume && f.made() {
 		f.complete = true
-		return f.tidy()
+		return errors.Join(intact(f.dir), f.tidy())
 	}
 	if !f.o.Overwrite {
 		return fmt.Errorf("%s: %w (HINT: --overwrite replaces it)", f.dir, ErrExists)
@@ -162,18 +169,87 @@ func (f *Folder) tidy() error {
 	return errors.Join(os.RemoveAll(f.stage), f.journal.Close())
 }
 
-// Job reads which job made a finished folder.
-func Job(dir string) (string, bool) {
+// made is what a manifest says of how a folder was made.
+type made struct {
+	Job   string            `json:"job"`
+	Files map[string]string `json:"files"` // see [Sums]
+}
+
+// manifest reads that of a finished folder.
+func manifest(dir string) (m made, err error) {
 	file, err := regular.Open(filepath.Join(dir, ManifestName))
 	if err != nil {
-		return "", false
+		return m, err
 	}
 	defer file.Close()
-	var m struct {
-		Job string `json:"job"`
-	}
 	err = json.NewDecoder(io.LimitReader(file, manifestMax)).Decode(&m)
+	return m, err
+}
+
+// Job reads which job made a finished folder.
+func Job(dir string) (string, bool) {
+	m, err := manifest(dir)
 	return m.Job, err == nil && m.Job != ""
+}
+
+// Sums are the SHA-256 of the files of a folder that lie beside the weights, for its manifest.
+func Sums(dir string) (map[string]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]string{}
+	for _, e := range entries {
+		name := e.Name()
+		if !e.Type().IsRegular() || name == ManifestName || name == journalName || weights(name) {
+			continue
+		}
+		if sums[name], err = digest(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
+}
+
+// weights tells whether a file has tensors, whose sums are taken while they are written.
+func weights(name string) bool {
+	ext := filepath.Ext(name)
+	return ext == ".safetensors" || ext == partialSuffix
+}
+
+func digest(path string) (string, error) {
+	file, err := regular.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, file); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// intact compares the files of a finished folder with the sums of its manifest.
+func intact(dir string) error {
+	m, err := manifest(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
+		if name != filepath.Base(name) {
+			return fmt.Errorf("%s: %q is no name of a file", filepath.Join(dir, ManifestName), name)
+		}
+		sum, err := digest(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if sum != m.Files[name] {
+			return fmt.Errorf("%s has changed since the merge wrote it, or is gone: %w (HINT: --overwrite without --resume merges anew)",
+				filepath.Join(dir, name), ErrVerify)
+		}
+	}
+	return nil
 }
 
 // lock makes the staging folder, and opens and locks its journal.
@@ -224,6 +300,7 @@ func (f *Folder) open() error {
 		return err
 	}
 	for _, e := range entries[1:] {
+		maps.Copy(f.notes, e.Notes)
 		for name, sums := range e.Done {
 			f.sums[name] = sums
 			if f.writer.Done(name) {
@@ -356,8 +433,39 @@ func (f *Folder) Written(name string) error {
 		done[n] = slices.Clone(f.sums[n])
 	}
 	f.pending, f.bytes, f.syncing, f.last = nil, 0, true, time.Now()
-	go f.commit(done)
+	go f.commit(entry{Done: done, Notes: f.unnoted()})
 	return nil
+}
+
+// Note keeps what is known of a tensor that is about to be [Folder.Written]: with the journal it outlives an
+// interruption.
+func (f *Folder) Note(name string, note any) error {
+	text, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notes[name] = text
+	f.noted = append(f.noted, name)
+	return nil
+}
+
+// Notes are those of all tensors, of this run and of interrupted ones.
+func (f *Folder) Notes() map[string]json.RawMessage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.notes)
+}
+
+// unnoted gives the notes that the journal lacks, which it is about to have.
+func (f *Folder) unnoted() map[string]json.RawMessage {
+	list := map[string]json.RawMessage{}
+	for _, n := range f.noted {
+		list[n] = f.notes[n]
+	}
+	f.noted = nil
+	return list
 }
 
 // due tells whether it is time for an entry.
@@ -369,10 +477,10 @@ func (f *Folder) due() bool {
 }
 
 // commit makes tensors durable and enters them.
-func (f *Folder) commit(done map[string][]sum) {
+func (f *Folder) commit(e entry) {
 	err := f.writer.Sync()
 	if err == nil {
-		err = f.note(entry{Done: done})
+		err = f.note(e)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -426,6 +534,7 @@ func (f *Folder) catchUp() error {
 		done[n] = f.sums[n]
 	}
 	f.pending = nil
+	notes := f.unnoted()
 	f.mu.Unlock()
 	if len(done) == 0 {
 		return nil
@@ -433,7 +542,7 @@ func (f *Folder) catchUp() error {
 	if err := f.writer.Sync(); err != nil {
 		return err
 	}
-	return f.note(entry{Done: done})
+	return f.note(entry{Done: done, Notes: notes})
 }
 
 // publish gives the folder its name, in one step where something stands there.

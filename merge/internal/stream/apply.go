@@ -30,7 +30,11 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 			buf = make([]byte, n)
 		}
 		data := direct.Buffer(buf[:cap(buf)], e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
-		if err := e.merge(ws, p, s, data, check); err != nil {
+		err := e.merge(ws, p, s, data, check)
+		if err == nil {
+			err = s.zeros(data)
+		}
+		if err != nil {
 			e.free <- buf
 			return err
 		}

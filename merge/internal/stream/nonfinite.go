@@ -34,17 +34,27 @@ func (e *engine) note(items []*run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range items {
-		found := slices.DeleteFunc(slices.Clone(r.bad), func(n NonFinite) bool { return n.NaN+n.Inf == 0 })
-		for _, n := range found {
-			if n.Output = r.out; r.Raw != nil {
-				n.Output = n.NaN + n.Inf // copied as they are
-			}
-			e.result.NonFinite = append(e.result.NonFinite, n)
-		}
-		if len(found) == 0 && r.out > 0 {
-			e.result.NonFinite = append(e.result.NonFinite, NonFinite{Tensor: r.Tensor.Name, First: -1, Output: r.out})
-		}
+		e.result.NonFinite = append(e.result.NonFinite, r.lost()...)
 	}
+}
+
+// lost is what was counted in the inputs of a tensor and in what became of them.
+func (r *run) lost() []NonFinite {
+	var found []NonFinite
+	for i, n := range r.bad {
+		if n.NaN+n.Inf == 0 {
+			continue
+		}
+		n.Tensor, n.Model, n.Output = r.Tensor.Name, r.Models[i], r.out
+		if r.Raw != nil {
+			n.Output = n.NaN + n.Inf // copied as they are
+		}
+		found = append(found, n)
+	}
+	if len(found) == 0 && r.out > 0 {
+		found = append(found, NonFinite{Tensor: r.Tensor.Name, First: -1, Output: r.out})
+	}
+	return found
 }
 
 // sorted lists what was counted by tensors and models, whichever came first.

@@ -52,6 +52,7 @@ type Item struct {
 	Align  bool     // sources want whole rows
 	Raw    []byte   // not nil: the output's bytes; X[0], if there is one, is only checked
 	Done   bool     // the output has it already
+	Mask   Source   // where this is 0, so is the output; nil: no such thing
 }
 
 // Sink takes the output's bytes.
@@ -76,6 +77,8 @@ type Options struct {
 	AllowNonFinite bool
 	// Written is called when all bytes of a tensor are written, one call at a time.
 	Written func(name string) error
+	// Noted is called before Written, one call at a time, with what was found out about the tensor. May be nil.
+	Noted func(name string, n Note) error
 	// Progress is called with the bytes of output written since the last call; by several goroutines at once.
 	Progress func(bytes int64)
 }
@@ -313,6 +316,12 @@ func (e *engine) written(c chunk) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.o.Noted != nil {
+		if err := e.o.Noted(c.item.Tensor.Name, c.item.note()); err != nil {
+			e.fail(err)
+			return
+		}
+	}
 	if err := e.o.Written(c.item.Tensor.Name); err != nil {
 		e.fail(err)
 	}
@@ -329,6 +338,8 @@ type run struct {
 	mu     sync.Mutex
 	bad    []NonFinite // per input, the base last
 	out    int64       // values of the output that are not finite
+	found  Zeros
+	ties   *method.Ties // of the group that this is the first tensor of
 }
 
 // segment is a run of elements of an item.
@@ -375,6 +386,9 @@ func (e *engine) drive(g Group) error {
 			}
 			todo = append(slices.Clone(more), todo[1:]...)
 		}
+	}
+	if g.Program != nil && g.Program.Ties != nil && len(items) > 0 {
+		items[0].ties = g.Program.Ties
 	}
 	if err := e.apply(g.Program, segments, !checked); err != nil {
 		return err

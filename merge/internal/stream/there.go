@@ -265,6 +265,10 @@ func (j *job) write(part []segment, first int64) error {
 			j.e.free <- buf
 			return err
 		}
+		if err := s.zeros(data); err != nil {
+			j.e.free <- buf
+			return err
+		}
 		j.e.full <- chunk{s.run, s.first * width, data, buf}
 	}
 	return nil

@@ -39,6 +39,9 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 		if err := e.store(s, data, w.Out[s.first:s.end], s.first); err != nil {
 			return err
 		}
+		if err := s.zeros(data); err != nil {
+			return err
+		}
 		e.full <- chunk{s.run, s.first * size, data, nil}
 		return nil
 	})

@@ -103,27 +103,37 @@ func sharing(lists [][]uint32, lo uint32, shift int) [][]uint32 {
 	return kept
 }
 
-// Ranked sorts the positions of a row by magnitude, equal ones by position: the upper half of an element is the magnitude, the
-// lower the position. order has room for two lists.
-func Ranked(x []float32, order []uint64) []uint64 {
+// Ranked sorts the positions of a row by magnitude, equal ones by their draws, if there are any, and then by
+// position: the upper half of an element is the magnitude, the lower the position. order has room for two lists.
+func Ranked(x []float32, draws []uint16, order []uint64) []uint64 {
 	a, b := order[:len(x)], order[len(x):2*len(x)]
 	for i, v := range x {
 		a[i] = uint64(math.Float32bits(v)&math.MaxInt32)<<32 | uint64(i)
 	}
+	if draws != nil {
+		for shift := 0; shift < 16; shift += 8 {
+			a, b = ordered(a, b, func(e uint64) int { return int(draws[uint32(e)]>>shift) & 255 })
+		}
+	}
 	for shift := 32; shift < 64; shift += 8 {
-		var count [257]int
-		for _, e := range a {
-			count[e>>shift&255+1]++
-		}
-		for i := range 256 {
-			count[i+1] += count[i]
-		}
-		for _, e := range a {
-			at := &count[e>>shift&255]
-			b[*at] = e
-			*at++
-		}
-		a, b = b, a
+		a, b = ordered(a, b, func(e uint64) int { return int(e>>shift) & 255 })
 	}
 	return a
+}
+
+// ordered sorts a by a digit into b, equal ones as they stand, and exchanges the two.
+func ordered(a, b []uint64, digit func(e uint64) int) (sorted, spare []uint64) {
+	var count [257]int
+	for _, e := range a {
+		count[digit(e)+1]++
+	}
+	for i := range 256 {
+		count[i+1] += count[i]
+	}
+	for _, e := range a {
+		at := &count[digit(e)]
+		b[*at] = e
+		*at++
+	}
+	return b, a
 }

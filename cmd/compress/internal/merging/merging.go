@@ -17,6 +17,8 @@ type Options struct {
 	Out, DType, Shard, Memory, Missing             string
 	Layout                                         string // of a mixture of experts
 	AllowSame                                      bool   // a mixture's experts may all be one model
+	Ties                                           string // which of equal elements stay
+	KeepZeros                                      bool
 	DryRun, Truncate, NonFinite, Overwrite, Resume bool
 }
 
@@ -42,6 +44,9 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 		if err != nil {
 			return nil, j.Excerpted(err)
 		}
+		if o.KeepZeros {
+			return nil, shell.Usagef("--keep-zeros is not for mixtures of experts, whose tensors are copies")
+		}
 		return mix(j, m, o, opts)
 	}
 	r, err := merge.Read(path)
@@ -66,7 +71,7 @@ func Run(j *shell.Job, path string, o Options) (any, error) {
 	}
 	show(j, result, o.Out)
 	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
-		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, task_arithmetic, ties or dare over tensors of one type", i.Name, result.There, result.Tensors)
+		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, task_arithmetic, ties or dare over tensors of one type; ties with --ties index alone", i.Name, result.There, result.Tensors)
 	}
 	return Result{result, o.Out, result.Seconds, result.BytesPerSecond, result.There}, nil
 }
@@ -106,6 +111,7 @@ func (o Options) library(j *shell.Job) (merge.Options, error) {
 	opts := merge.Options{
 		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard, Missing: merge.Missing(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
+		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros,
 	}
 	return opts, shell.Usage(opts.Validate())
 }
@@ -164,6 +170,18 @@ func show(j *shell.Job, r *merge.Report, out string) {
 	t.Add("parameters", shell.Thousands(r.Parameters))
 	t.Add("read", shell.Size(r.BytesIn))
 	t.Add("written", shell.Size(r.BytesOut))
+	if r.Ties != nil {
+		rule := "drawn ones stay"
+		if r.Ties.Rule == merge.TieIndex {
+			rule = "the first ones stay"
+		}
+		t.Add("at a threshold", fmt.Sprintf("%s of %s differences (%.1f %%); %s", shell.Thousands(r.Ties.Tied),
+			shell.Thousands(r.Ties.Elements), 100*float64(r.Ties.Tied)/float64(r.Ties.Elements), rule))
+	}
+	if r.Zeros != nil && r.Zeros.From != "" {
+		t.Add("kept zeros", fmt.Sprintf("%s, as in %s; the merge had made %s of them another value",
+			shell.Thousands(r.Zeros.Kept), r.Zeros.From, shell.Thousands(r.Zeros.Restored)))
+	}
 	if m := r.Mediation; m != nil {
 		t.Add("experts", strings.Join(m.Experts, ", "))
 		t.Add("routed groups", fmt.Sprintf("%d of %d", len(m.Routed), m.Groups))
