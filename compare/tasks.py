@@ -418,7 +418,7 @@ def compared(theirs, ours):
         gold = theirs["gold"] if isinstance(theirs["gold"], list) else [theirs["gold"]]
         if [int(number) for number in gold if isinstance(number, int)] != (checked.get("gold") or []):
             differ.append("right choice")
-    if isinstance(theirs["gold"], str) and theirs["type"] != "loglikelihood_rolling" and checked.get("target", "") != theirs["gold"]:
+    if isinstance(theirs.get("gold"), str) and checked.get("target", "") != theirs["gold"]:
         differ.append("target")
     if sorted(definition.get("metrics") or []) != sorted(map(str, theirs.get("metrics", definition.get("metrics")))):
         differ.append("metrics")
