@@ -13,6 +13,7 @@ type PythonError struct {
 	Key      string // the outermost key that it stands under
 }
 
+// Error names the place and the way out.
 func (e *PythonError) Error() string {
 	return fmt.Sprintf("%s:%d: !function %s is Python, which is not run (HINT: %s; see docs/evaluation.md#python)",
 		e.Function.Path, e.Function.Line, e.Function.Name, e.wayOut())
