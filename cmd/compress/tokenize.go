@@ -12,6 +12,7 @@ func tokenizeCmd(a *shell.App) *cobra.Command {
 	cmd := a.Verb(shell.Verb{
 		Use: "tokenize MODEL (--text S | --file F)", Short: "Turn text into token ids, or back",
 		Long: "Prints the token ids of a text, one output line for each input line. MODEL is a folder or a tokenizer.json. " +
+			"A line ends at a line feed alone: a carriage return before it is part of the text. " +
 			"A .jsonl file holds one JSON string, or an object with \"text\", a line. With --json: one array of arrays. " +
 			"--decode reads ids, separated by blanks or commas, and prints text.",
 		Example: "compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='",

@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/internal/value"
 )
 
 // Checked says what a task would run, or what is wrong with it.
@@ -19,6 +20,7 @@ type Checked struct {
 	Prompt    string   `json:"prompt,omitempty"` // of the first document
 	Answers   []string `json:"answers,omitempty"`
 	Target    string   `json:"target,omitempty"`
+	Gold      []int    `json:"gold,omitempty"`    // numbers of the right choices of the first document
 	NoData    string   `json:"no_data,omitempty"` // why the documents could not be read: the definition itself is fine
 	Ignored   []string `json:"ignored_keys,omitempty"`
 	Err       string   `json:"error,omitempty"`
@@ -65,9 +67,25 @@ func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Opti
 		for _, q := range d.Requests {
 			c.Answers = append(c.Answers, q.Continuation)
 		}
+		c.Gold = numbers(d.Gold)
 		if s, ok := d.Target.(string); ok {
 			c.Target = s
 		}
 		return nil
 	})
+}
+
+// numbers lists the right choices, where they are given by number.
+func numbers(gold any) []int {
+	list, several := gold.([]any)
+	if !several {
+		list = []any{gold}
+	}
+	var out []int
+	for _, g := range list {
+		if n, ok := value.Int(g); ok {
+			out = append(out, n)
+		}
+	}
+	return out
 }

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -56,12 +57,27 @@ var shipped = sync.OnceValues(func() (*taskfile.Library, error) {
 		return nil, err
 	}
 	l := taskfile.NewLibrary()
+	l.Own = func([]byte) bool { return true }
 	files, err := taskfile.Folder(sub)
 	for _, f := range files {
 		read := func(p string) ([]byte, error) { return fs.ReadFile(sub, strings.TrimPrefix(p, shippedPrefix)) }
 		err = errors.Join(err, l.Add(read, shippedPrefix+f, true))
 	}
 	return l, errors.Join(err, l.Resolve())
+})
+
+// shippedTexts are the hashes of the files of this package, so that a copy of one of them is known as such.
+var shippedTexts = sync.OnceValues(func() (map[[sha256.Size]byte]bool, error) {
+	texts := map[[sha256.Size]byte]bool{}
+	err := fs.WalkDir(shippedFiles, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(shippedFiles, p)
+		texts[sha256.Sum256(text)] = true
+		return err
+	})
+	return texts, err
 })
 
 // shippedPrefix marks the paths of definitions that are part of this package.
@@ -85,7 +101,12 @@ func Load(entries []string, dataFolders ...string) (*Suite, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := shippedTexts()
+	if err != nil {
+		return nil, err
+	}
 	s := &Suite{files: map[string][]string{}, lib: taskfile.NewLibrary(), bases: append([]string{"."}, dataFolders...)}
+	s.lib.Own = func(text []byte) bool { return own[sha256.Sum256(text)] }
 	var names []string
 	for _, e := range entries {
 		some, err := s.read(e)

@@ -28,7 +28,7 @@ func TestFaults(t *testing.T) {
 		{"no such split", small("test_split: test", "test_split: exam"), smallData, ErrValue, "exam"},
 		{"output type", small("multiple_choice", "multiple_guess"), smallData, ErrValue, "known: multiple_choice"},
 		{"metric", small("acc_norm", "bleurt"), smallData, ErrMetric, "known: acc"},
-		{"function", small("doc_to_target: g", "doc_to_target: !function utils.mine"), smallData, nil, "known here: "},
+		{"function", small("doc_to_target: g", "doc_to_target: !function utils.mine"), smallData, ErrUnsupported, "small.yaml:8: !function utils.mine is Python, which is not run (HINT: apply it once in Python and give the result as JSONL; see docs/evaluation.md#python)"},
 		{"hub", small("dataset_path: json", "dataset_path: allenai/ai2_arc"), smallData, ErrUnsupported, "local files"},
 		{"anchors", small("test_split: test", "test_split: &x test"), smallData, ErrUnsupported, "anchors"},
 		{"YAML", small("doc_to_target: g", "doc_to_target: [g"), smallData, ErrSyntax, "small.yaml"},

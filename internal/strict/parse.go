@@ -128,7 +128,7 @@ func split(lines []string) []part {
 }
 
 // parse runs the YAML parser on one document. It descends once per level and has no bound of its own, so the depth is
-// measured first; a panic inside it is a fault of the file, not of this program.
+// counted first; a panic inside it is a fault of the file, not of this program.
 func parse(p part) (body ast.Node, problem *Problem) {
 	defer func() {
 		if recover() != nil {
@@ -138,12 +138,15 @@ func parse(p part) (body ast.Node, problem *Problem) {
 			problem.Line += p.first
 		}
 	}()
-	if problem := measure(p.text); problem != nil {
-		return nil, problem
+	if tooManySigns(p.text) {
+		return nil, &Problem{Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit}
 	}
 	tokens := lexer.Tokenize(p.text)
 	if len(tokens) > maxTokens {
 		return nil, &Problem{Place: place(tokens[maxTokens]), Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit}
+	}
+	if at := TooDeep(tokens, maxDepth); at != nil {
+		return nil, &Problem{Place: place(at), Message: fmt.Sprintf("lists and maps within each other more than %d deep", maxDepth), Err: ErrLimit}
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	var e yaml.Error
@@ -158,52 +161,6 @@ func parse(p part) (body ast.Node, problem *Problem) {
 		return nil, nil
 	}
 	return file.Docs[0].Body, nil
-}
-
-// measure bounds how deep the parser can descend, from the text alone: brackets, and on each line the indentation and the
-// dashes and question marks that open one more level each. Text in quotes and blocks is counted as if it were structure,
-// except that brackets only count where they follow something that can begin a value; so the bound is never too small.
-func measure(text string) *Problem {
-	var indents []int
-	flow := 0
-	for number, line := range strings.Split(text, "\n") {
-		body := strings.TrimLeft(line, " ")
-		if body == "" || body[0] == '#' {
-			continue
-		}
-		column := len(line) - len(body)
-		for len(indents) > 0 && indents[len(indents)-1] >= column {
-			indents = indents[:len(indents)-1]
-		}
-		indents = append(indents, column)
-		opened, here := openings(body)
-		flow = max(flow+opened, 0)
-		if depth := 2*len(indents) + here + flow; depth > 2*maxDepth {
-			return &Problem{Place: Place{Line: number + 1, Column: column + 1}, Message: fmt.Sprintf("lists and maps within each other more than %d deep", maxDepth), Err: ErrLimit}
-		}
-	}
-	return nil
-}
-
-// openings counts the brackets that a line leaves open, and the levels that open on it at most.
-func openings(body string) (left, most int) {
-	within, dashes := 0, 0
-	for i := range len(body) {
-		switch c := body[i]; c {
-		case '[', '{':
-			if i == 0 || strings.IndexByte(" \t[{,:-?&*!", body[i-1]) >= 0 {
-				within++
-				most = max(most, within)
-			}
-		case ']', '}':
-			within--
-		case '-', '?', ':':
-			if i+1 == len(body) || strings.IndexByte(" \t-?[{:", body[i+1]) >= 0 {
-				dashes++
-			}
-		}
-	}
-	return within, most + dashes
 }
 
 // place gives a token's position.

@@ -1,6 +1,8 @@
 package strict
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -116,6 +118,102 @@ func TestParseRefusesHostileText(t *testing.T) {
 		_, err := Parse("recipe.yaml", []byte(c.text))
 		if !errors.Is(err, c.kind) {
 			t.Errorf("%s: %v, want %v", name, err, c.kind)
+		}
+	}
+}
+
+// tree draws a document of at most the given depth.
+func tree(t *rapid.T, depth int) any {
+	kinds := 2
+	if depth > 0 {
+		kinds = 4
+	}
+	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
+	case 0:
+		return rapid.SampledFrom([]string{"", "a", "x: y - z", "it's [so]", "- ? {", "two\nlines", "true", "#", "ä, ö"}).Draw(t, "text")
+	case 1:
+		return rapid.IntRange(-5, 1000).Draw(t, "number")
+	case 2:
+		list := []any{}
+		for range rapid.IntRange(0, widest(depth)).Draw(t, "items") {
+			list = append(list, tree(t, rapid.IntRange(0, depth-1).Draw(t, "depth")))
+		}
+		return list
+	}
+	m := map[string]any{}
+	for i := range rapid.IntRange(0, widest(depth)).Draw(t, "entries") {
+		m[fmt.Sprintf("key %d", i)] = tree(t, rapid.IntRange(0, min(depth-1, 1)).Draw(t, "depth"))
+	}
+	return m
+}
+
+// widest bounds the entries of a level: the lowest ones are wide enough to have more than the levels that are allowed, side by side.
+func widest(depth int) int {
+	if depth <= 1 {
+		return 2 * maxDepth
+	}
+	return 5
+}
+
+// A document is the same in blocks and in brackets: on one line, on many, and as this package writes it.
+func TestStylesAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		doc := map[string]any{"top": tree(t, 3)}
+		flow, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spaced bytes.Buffer // as Python's json.dumps writes it, whose colons YAML knows
+		if err := json.Indent(&spaced, flow, "", " "); err != nil {
+			t.Fatal(err)
+		}
+		python := strings.ReplaceAll(string(flow), "\":", "\": ")
+		first, err := Parse("a.yaml", []byte(python))
+		if err != nil {
+			var p *Problems
+			if errors.As(err, &p) && strings.Contains(p.Error(), "words and signs") {
+				t.Skip("larger than is read")
+			}
+			t.Fatalf("%v\n%.300s", err, python)
+		}
+		want := string(Marshal(first.Documents[0]))
+		for name, text := range map[string]string{"indented": spaced.String(), "blocks": want} {
+			src, err := Parse("a.yaml", []byte(text))
+			if err != nil {
+				t.Fatalf("%s: %v\n%.300s", name, err, text)
+			}
+			if got := string(Marshal(src.Documents[0])); got != want {
+				t.Fatalf("%s: %.300s\nwant %.300s", name, got, want)
+			}
+		}
+	})
+}
+
+// What counts is how deep a document is, not how much of it stands on a line.
+func TestDepthIsCounted(t *testing.T) {
+	entries := strings.TrimSuffix(strings.Repeat(`{"a": {"b": [1, "x: y"]}}, `, 500), ", ")
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for name, c := range map[string]struct {
+		text string
+		fine bool
+	}{
+		"wide, in brackets":      {`{"list": [` + entries + `]}`, true},
+		"prose with colons":      {"text: \"" + strings.Repeat("Q: a - b ", 500) + "\"", true},
+		"prose in a block":       {"text: |\n  " + strings.Repeat("[ - a: ", 500), true},
+		"lists at their key":     {"a:\n- b:\n  - c:\n    - d\n", true},
+		"as deep as allowed":     {nested(maxDepth), true},
+		"one deeper":             {nested(maxDepth + 1), false},
+		"pairs in lists":         {strings.Repeat("[a: ", maxDepth), false},
+		"dashes":                 {strings.Repeat("- ", maxDepth+1) + "x", false},
+		"stairs":                 {staircase(maxDepth + 1), false},
+		"stairs, then a bracket": {staircase(maxDepth-1) + strings.Repeat(" ", maxDepth) + "[[1]]", false},
+		"a million of brackets":  {strings.Repeat("[", MaxBytes), false},
+		"a million in pairs":     {strings.Repeat("[{", MaxBytes/2), false},
+		"keys on a line":         {strings.Repeat("a: ", MaxBytes/3), false},
+	} {
+		_, err := Parse("a.yaml", []byte(c.text))
+		if c.fine && err != nil || !c.fine && !errors.Is(err, ErrLimit) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

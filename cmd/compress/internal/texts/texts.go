@@ -76,7 +76,7 @@ func (o Source) read(ctx context.Context, lines chan<- string) error {
 			return err
 		}
 		select {
-		case lines <- strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"):
+		case lines <- strings.TrimSuffix(line, "\n"): // a carriage return is part of the text
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -148,7 +148,7 @@ func jsonText(line string, ids bool) (string, error) {
 // DecodeLine turns ids, separated by blanks or commas, into text.
 func DecodeLine(tok *tokenizer.Tokenizer, line string, skipSpecial bool) (string, error) {
 	var ids []int32
-	for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" ,\t[]", r) }) {
+	for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" ,\t\r[]", r) }) {
 		id, err := strconv.ParseInt(word, 10, 32)
 		if err != nil {
 			return "", fmt.Errorf("%q is not a token id", word)

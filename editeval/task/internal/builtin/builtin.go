@@ -1,5 +1,6 @@
-// Package builtin has the functions that task files call by name: what the usual definitions keep in Python files beside them. Nothing
-// is executed from these files; a name that is not in the table is an error.
+// Package builtin has the functions that the definitions of this program call, and those of a few Python files of
+// lm-evaluation-harness. No Python is run: a function stands for one of a Python file only if the whole text of that file is known
+// here, since a name such as utils.process_docs means something else in every folder of tasks.
 package builtin
 
 import (
@@ -41,7 +42,7 @@ var fields = map[string]Field{
 	"preprocess_winogrande.doc_to_text":        blankGold,
 	"preprocess_winogrande.doc_to_target":      blankRest,
 	"preprocess_winogrande.doc_to_choice":      blankFilled,
-	"utils.doc_to_target":                      toxic,
+	"toxigen.doc_to_target":                    toxic,
 }
 
 var results = map[string]Results{
@@ -61,7 +62,6 @@ var docs = map[string]Docs{
 	"docs.siqa":          each(siqa),
 	"docs.truthfulqa":    each(truthful),
 	"docs.wikitext":      pages,
-	"utils.process_docs": each(hellaswag),
 }
 
 // FindDocs gives a function of process_docs.
@@ -128,6 +128,7 @@ var (
 		{" N ", " 1 "},
 		{" 's", "'s"},
 	}
+	wikiDigit = regexp.MustCompile(`/' [0-9]/`)
 	wikiPairs = []struct {
 		re *regexp.Regexp
 		to string
@@ -149,8 +150,11 @@ func detokenized(d *value.Dict) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range wikiBefore {
+	for i, r := range wikiBefore {
 		page = strings.ReplaceAll(page, r[0], r[1])
+		if i == 0 { // a slip of the original, kept: the digit becomes the text of the pattern
+			page = wikiDigit.ReplaceAllLiteralString(page, "/'[0-9]/")
+		}
 	}
 	for _, r := range wikiPairs {
 		page = r.re.ReplaceAllString(page, r.to)

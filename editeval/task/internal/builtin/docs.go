@@ -217,9 +217,13 @@ func hellaswag(d *value.Dict) error {
 	if err != nil {
 		return fmt.Errorf("%w: label %s", ErrDocument, value.Repr(label))
 	}
-	query := tidy(parts[0] + ": " + parts[1] + " " + value.Capitalize(parts[2]))
-	d.Set("query", query)
-	return put(d, query, choices, gold)
+	if gold < 0 || gold >= len(choices) {
+		return fmt.Errorf("%w: label %s of %d endings", ErrDocument, value.Repr(label), len(choices))
+	}
+	d.Set("query", tidy(parts[0]+": "+parts[1]+" "+value.Capitalize(parts[2])))
+	d.Set("choices", choices)
+	d.Set("gold", int64(gold))
+	return nil
 }
 
 // worked reads the worked examples of a BIG-Bench Hard task: lines of a file that holds a remark, a rule of dashes, a description and

@@ -3,7 +3,7 @@
 //	.jsonl .ndjson   one JSON object a line; blank lines are skipped
 //	.json            a list of objects, an object that holds such a list under a field, or objects one after another
 //	.csv .tsv        a header line, then records; columns of whole numbers, numbers or True/False alone are read as such, of whole
-//	                 numbers with empty cells as numbers with a fraction, and empty cells are None, as pandas reads them
+//	                 numbers with empty cells as numbers with a fraction, and empty cells are None, as pandas reads them; so are NA, None, nan, null and their like
 //	.parquet         columns of any nesting of lists and groups (see package parquet)
 //	.txt             one text a line, in the column text
 //	.lst             one value a line, which becomes the column label of the records of the file before
@@ -109,7 +109,9 @@ func (s Source) find(name string) ([]string, error) {
 // read reads one file.
 func (s Source) read(file string) ([]*value.Dict, error) {
 	format := s.Format
-	if ext := strings.TrimPrefix(filepath.Ext(file), "."); format == "" || slices.Contains(known, ext) {
+	ext := strings.TrimPrefix(filepath.Ext(file), ".")
+	tabs := format == "tsv" && (ext == "csv" || ext == "txt") // a table by any of its names
+	if !tabs && (format == "" || slices.Contains(known, ext)) {
 		format = ext
 	}
 	if format == "parquet" {
@@ -268,6 +270,11 @@ func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
 		if len(rows) >= maxRecords {
 			return nil, fmt.Errorf("%s: more than %d records: %w", file, maxRecords, ErrLimit)
 		}
+		for j, cell := range row {
+			if slices.Contains(missing, cell) {
+				row[j] = ""
+			}
+		}
 		rows = append(rows, row)
 	}
 	docs := make([]*value.Dict, len(rows))
@@ -281,6 +288,12 @@ func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
 		}
 	}
 	return docs, nil
+}
+
+// missing are the cells that pandas, and with it the datasets library, reads as empty.
+var missing = []string{
+	"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a",
+	"nan", "null",
 }
 
 // tableFault says where a table cannot be read.

@@ -95,3 +95,20 @@ func TestFaults(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Tabs between cells are what the task says, whatever the file is called; NA and its like are empty cells.
+func TestTables(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte("q, x\tn\nNone\t1\nb, c\tNA\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	docs, err := Source{Files: []string{"a.csv"}, Format: "tsv", Bases: []string{dir}}.Load()
+	if err != nil || len(docs) != 2 {
+		t.Fatal(docs, err)
+	}
+	for i, want := range []string{"{'q, x': None, 'n': 1.0}", "{'q, x': 'b, c', 'n': None}"} {
+		if got := value.Repr(docs[i]); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

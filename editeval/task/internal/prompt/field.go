@@ -22,7 +22,7 @@ func compile(ctx context.Context, entry any, columns []string) (field, error) {
 	case nil:
 		return nil, nil
 	case taskfile.Function:
-		f, err := builtin.FindField(e.Name)
+		f, err := builtin.FindField(e.Known)
 		return field(f), err
 	case string:
 		if slices.Contains(columns, e) {

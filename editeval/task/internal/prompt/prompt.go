@@ -45,6 +45,7 @@ type Prompter struct {
 	description, genPrefix, fewPrefix field
 	samples                           *sampler
 	multiInput                        bool
+	multiTarget                       bool // of the first document
 	system                            string
 	chat                              *Chat
 	splits                            map[string][]*value.Dict
@@ -109,7 +110,7 @@ func (p *Prompter) split(name string, process *taskfile.Function, o Options) ([]
 		return nil, err
 	}
 	if process != nil {
-		f, err := builtin.FindDocs(process.Name)
+		f, err := builtin.FindDocs(process.Known)
 		if err != nil {
 			return nil, err
 		}
@@ -202,6 +203,12 @@ func (p *Prompter) try() error {
 	}
 	_, isInt := value.Int(q)
 	p.multiInput = isInt && p.choice != nil
+
+	target, err := p.answer(p.target, doc)
+	if err != nil {
+		return p.at(0, err)
+	}
+	_, p.multiTarget = target.([]any)
 	return nil
 }
 
@@ -237,6 +244,11 @@ func (p *Prompter) document(i int) (*Document, error) {
 	}
 	if d.Target, err = p.answer(p.target, d.Doc); err != nil {
 		return nil, err
+	}
+	// The harness scores by the first document's kind: a list among single answers is never right there, whatever is in it.
+	if _, list := d.Target.([]any); list && !p.multiTarget {
+		return nil, fmt.Errorf("%w: doc_to_target gives a list, and one answer for the first document (HINT: give a list for every document)",
+			ErrDocument)
 	}
 	if p.Task.OutputType == taskfile.Rolling {
 		s, ok := d.Target.(string)

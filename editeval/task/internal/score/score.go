@@ -51,7 +51,7 @@ func New(t *taskfile.Task) (*Scorer, error) {
 	s := &Scorer{task: t}
 	fail := func(err error) (*Scorer, error) { return nil, fmt.Errorf("%s: task %s: %w", t.Path, t.Name, err) }
 	if t.ProcessResults != nil {
-		f, err := builtin.FindResults(t.ProcessResults.Name)
+		f, err := builtin.FindResults(t.ProcessResults.Known)
 		if err != nil {
 			return fail(err)
 		}
@@ -298,26 +298,40 @@ func (s *Scorer) Texts(d *prompt.Document, texts []string) (map[string]Outcome, 
 		}
 		o := Outcome{Items: map[string]metric.Item{}, Filtered: v}
 		for _, m := range s.metrics {
-			o.Items[m.Name] = metric.Item{X: m.match(d.Target, v)}
+			x, err := m.match(d.Target, v)
+			if err != nil {
+				return nil, fmt.Errorf("filter %s: %w", c.Name, err)
+			}
+			o.Items[m.Name] = metric.Item{X: x}
 		}
 		out[c.Name] = o
 	}
 	return out, nil
 }
 
-// match is exact_match of an answer with one of the targets: the best one counts.
-func (r *rule) match(target, v any) float64 {
+// match is exact_match of an answer with one of the targets: the best one counts. A filter that does not end with take_first leaves a
+// list of answers, of which the part that matches counts, as NumPy compares a list with a text.
+func (r *rule) match(target, v any) (float64, error) {
 	list, several := target.([]any)
 	if !several {
 		list = []any{target}
 	}
-	answer := r.normal(value.Str(v))
-	for _, t := range list {
-		if r.normal(value.Str(t)) == answer {
-			return 1
+	answers, listed := v.([]any)
+	if !listed {
+		answers = []any{v}
+	}
+	if _, isText := target.(string); listed && !isText && (!several || len(answers) > 1) || listed && len(r.ignore) > 0 || len(answers) == 0 {
+		return 0, fmt.Errorf("%w: exact_match to a list of %d answers and a target that is a %s (HINT: end the filter with take_first)",
+			ErrMetric, len(answers), value.Kind(target))
+	}
+	right := 0
+	for _, answer := range answers {
+		said := r.normal(value.Str(answer))
+		if slices.ContainsFunc(list, func(t any) bool { return r.normal(value.Str(t)) == said }) {
+			right++
 		}
 	}
-	return 0
+	return float64(right) / float64(len(answers)), nil
 }
 
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"

@@ -86,7 +86,31 @@ func TestFaults(t *testing.T) {
 	if _, err := New(&taskfile.Task{OutputType: taskfile.MultipleChoice, Metrics: []taskfile.Metric{{Name: "acc", Aggregation: "mode"}}}); err == nil {
 		t.Error("an unknown aggregation")
 	}
-	if _, err := New(&taskfile.Task{ProcessResults: &taskfile.Function{Name: "utils.mine"}}); !errors.Is(err, builtin.ErrUnknown) {
+	if _, err := New(&taskfile.Task{ProcessResults: &taskfile.Function{Known: "utils.mine"}}); !errors.Is(err, builtin.ErrUnknown) {
 		t.Error(err)
+	}
+}
+
+// Answers that no take_first has taken are a list, of which the part that is right counts; with several targets one of them may be.
+func TestListedAnswers(t *testing.T) {
+	rule := rule{}
+	for _, c := range []struct {
+		target, answer any
+		want           float64
+		refused        bool
+	}{
+		{"4", "4", 1, false},
+		{int64(4), "4", 1, false},
+		{"4", []any{"4"}, 1, false},
+		{"4", []any{"4", "5", "4", "6"}, 0.5, false},
+		{[]any{"4", "four"}, []any{"four"}, 1, false},
+		{[]any{"4", "four"}, []any{"four", "4"}, 0, true},
+		{int64(4), []any{"4"}, 0, true},
+		{"4", []any{}, 0, true},
+	} {
+		got, err := rule.match(c.target, c.answer)
+		if got != c.want || (err != nil) != c.refused {
+			t.Errorf("%v %v: %g %v", c.target, c.answer, got, err)
+		}
 	}
 }

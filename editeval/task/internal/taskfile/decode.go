@@ -21,6 +21,9 @@ func (d *document) reader(dict *value.Dict, faults *[]error) *reader {
 }
 
 func (r *reader) fail(key string, err error, format string, args ...any) {
+	if v, _ := r.dict.Get(key); len(python(v)) > 0 {
+		return // named already, with the way out
+	}
 	*r.faults = append(*r.faults, r.doc.fault(r.dict, key, err, format, args...))
 }
 
@@ -227,7 +230,7 @@ const FewshotIndices = "fewshot_indices"
 
 // task decodes a task.
 func (d *document) task() (*Task, error) {
-	var faults []error
+	faults := pythonOf(d.root)
 	r := d.reader(d.root, &faults)
 	t := &Task{
 		Name: r.text("task", ""), Alias: r.text("task_alias", ""), Tags: r.texts("tag"), Path: d.path, Raw: d.root,
@@ -307,8 +310,16 @@ func (t *Task) dataset(r *reader) {
 	k := r.doc.reader(kwargs, r.faults)
 	t.Field = k.text("field", "")
 	for _, key := range []string{"trust_remote_code", "split", "delimiter", "sep"} {
-		if v := k.get(key); (key == "delimiter" || key == "sep") && v == "\t" {
+		v := k.get(key)
+		if v == nil || key != "delimiter" && key != "sep" {
+			continue
+		}
+		switch v {
+		case ",":
+		case "\t":
 			t.Format = "tsv"
+		default:
+			k.fail(key, ErrUnsupported, "%s %s; known: a comma and a tab", key, value.Repr(v))
 		}
 	}
 	t.Data = map[string][]string{}
@@ -460,7 +471,7 @@ var defaultMetrics = map[string][]Metric{
 // group decodes a group; inline gives the tasks and groups that are written inside of it.
 func (d *document) group(root *value.Dict) (g *Group, inline map[int]*value.Dict, err error) {
 	inline = map[int]*value.Dict{}
-	var faults []error
+	faults := pythonOf(root, "task")
 	r := d.reader(root, &faults)
 	g = &Group{Name: r.text("group", ""), Alias: r.text("group_alias", ""), Path: d.path, Version: d.version(r)}
 	r.get("include")

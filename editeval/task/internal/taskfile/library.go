@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval/task/internal/builtin"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -23,6 +24,9 @@ type Library struct {
 	Tasks  map[string]*Task
 	Groups map[string]*Group
 	Tags   map[string][]string // names of tasks
+
+	// Own reports whether a text is that of a file which comes with this program, whose functions are all in package builtin; nil: none.
+	Own func(text []byte) bool
 
 	inline []inline
 }
@@ -45,7 +49,7 @@ type Reader func(path string) ([]byte, error)
 
 // Add reads a definition. With skip, a file that defines neither a task nor a group, but is there to be included, is passed over.
 func (l *Library) Add(read Reader, file string, skip bool) error {
-	doc, err := load(read, file, 0)
+	doc, err := l.load(read, file, 0)
 	if err != nil {
 		return err
 	}
@@ -113,7 +117,7 @@ func (l *Library) Resolve() error {
 			continue
 		}
 		name, _ := next.dict.Get("task")
-		doc := &document{path: next.doc.path, root: next.dict, lines: next.doc.lines}
+		doc := &document{path: next.doc.path, root: next.dict, lines: next.doc.lines, known: next.doc.known}
 		if base, ok := l.Tasks[value.Str(name)]; ok {
 			doc.root = merge(doc, base.Raw, next.dict)
 			delete(l.Tasks, base.Name)
@@ -227,7 +231,7 @@ func (l *Library) members(name string, above []string) (tasks, groups []string, 
 }
 
 // load reads a file and what it includes.
-func load(read Reader, file string, depth int) (*document, error) {
+func (l *Library) load(read Reader, file string, depth int) (*document, error) {
 	if depth > maxIncludes {
 		return nil, fmt.Errorf("%s: more than %d files include each other: %w", file, maxIncludes, ErrCycle)
 	}
@@ -235,7 +239,7 @@ func load(read Reader, file string, depth int) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := parseYAML(file, text)
+	doc, err := parseYAML(file, text, l.functions(read, file, text))
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +251,7 @@ func load(read Reader, file string, depth int) (*document, error) {
 	if !ok || s == "" || path.IsAbs(s) {
 		return nil, doc.fault(doc.root, "include", ErrValue, "include %s, want the path of a file beside this one", value.Repr(name))
 	}
-	base, err := load(read, path.Join(path.Dir(file), s), depth+1)
+	base, err := l.load(read, path.Join(path.Dir(file), s), depth+1)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, doc.fault(doc.root, "include", err, "include %s", s)
@@ -257,6 +261,27 @@ func load(read Reader, file string, depth int) (*document, error) {
 	maps.Copy(doc.lines, base.lines)
 	doc.root = merge(doc, base.root, doc.root)
 	return doc, nil
+}
+
+// functions says what the functions of a file are called in package builtin. In a file that comes with this program they are that
+// package's own; in any other they are Python of the module beside it, which is not run, but may be a file that is known there.
+func (l *Library) functions(read Reader, file string, text []byte) func(name string) string {
+	if l.Own != nil && l.Own(text) {
+		return func(name string) string { return name }
+	}
+	return func(name string) string {
+		dot := strings.LastIndexByte(name, '.')
+		if dot < 0 {
+			return ""
+		}
+		module := strings.ReplaceAll(name[:dot], ".", "/") + ".py"
+		python, err := read(path.Join(path.Dir(file), module))
+		if err != nil {
+			return ""
+		}
+		known, _ := builtin.Python(python, name[dot+1:])
+		return known
+	}
 }
 
 // merge makes a dictionary of another one with the keys of a third changed.

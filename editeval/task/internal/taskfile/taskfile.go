@@ -1,7 +1,8 @@
 // Package taskfile reads task and group definitions: the keys of lm-evaluation-harness' YAML files, strictly. Unknown keys and values
 // of the wrong kind are errors that name the file and the line.
 //
-// What differs from the harness: unquoted yes, no, on and off are text; anchors and aliases are refused.
+// Unquoted scalars are read by YAML 1.1, as the harness does. What differs from it: anchors and aliases, keys that are there twice and
+// unquoted dates, octal and sexagesimal numbers are refused.
 package taskfile
 
 import (

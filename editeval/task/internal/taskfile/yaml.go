@@ -2,8 +2,6 @@ package taskfile
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/modelcompress/compress/internal/strict"
 	"github.com/modelcompress/compress/internal/value"
 )
 
@@ -23,14 +22,22 @@ const (
 	maxDepth  = 32
 )
 
-// Function is a !function entry: what a task file calls by name.
-type Function struct{ Name string }
+// Function is a !function entry: what a task file calls by name. It means what the file that it stands in means by it,
+// whichever file includes that one.
+type Function struct {
+	Name  string // as written
+	Known string // what package builtin calls it; "" for Python that is not known there
+	Path  string // of the file
+	Line  int
+}
 
 // document is a parsed file: its top level, and the lines of keys.
 type document struct {
 	path  string
 	root  *value.Dict
 	lines map[*value.Dict]map[string]int
+	known func(name string) string // what package builtin calls a function of this file
+	free  bool                     // what is read now has no influence
 }
 
 // fault is an error at a key of a file.
@@ -43,7 +50,7 @@ func (d *document) fault(at *value.Dict, key string, err error, format string, a
 }
 
 // parseYAML reads a YAML file whose top level is a mapping.
-func parseYAML(path string, text []byte) (doc *document, err error) {
+func parseYAML(path string, text []byte, known func(name string) string) (doc *document, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			doc, err = nil, fmt.Errorf("%s: the YAML parser cannot make sense of this file: %w", path, ErrSyntax)
@@ -56,7 +63,7 @@ func parseYAML(path string, text []byte) (doc *document, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", path, firstLine(yaml.FormatError(err, false, false)), ErrSyntax)
 	}
-	doc = &document{path: path, lines: map[*value.Dict]map[string]int{}}
+	doc = &document{path: path, lines: map[*value.Dict]map[string]int{}, known: known}
 	for _, d := range f.Docs {
 		if d.Body == nil {
 			continue
@@ -92,22 +99,8 @@ func checkText(path string, text []byte) error {
 	if len(tokens) > maxTokens {
 		return fmt.Errorf("%s: more than %d words and signs: %w", path, maxTokens, ErrLimit)
 	}
-	flow, columns := 0, []int{}
-	for _, t := range tokens {
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			flow++
-		case token.SequenceEndType, token.MappingEndType:
-			flow--
-		case token.MappingValueType, token.SequenceEntryType:
-			for len(columns) > 0 && columns[len(columns)-1] >= t.Position.Column {
-				columns = columns[:len(columns)-1]
-			}
-			columns = append(columns, t.Position.Column)
-		}
-		if flow > maxDepth || len(columns) > 2*maxDepth {
-			return fmt.Errorf("%s:%d: nested more than %d deep: %w", path, t.Position.Line, maxDepth, ErrLimit)
-		}
+	if at := strict.TooDeep(tokens, maxDepth); at != nil {
+		return fmt.Errorf("%s:%d: nested more than %d deep: %w", path, at.Position.Line, maxDepth, ErrLimit)
 	}
 	return nil
 }
@@ -141,20 +134,15 @@ func (d *document) convert(n ast.Node, depth int) (any, error) {
 		return d.tagged(n)
 	case *ast.NullNode:
 		return nil, nil
-	case *ast.BoolNode:
-		return n.Value, nil
 	case *ast.StringNode:
-		return n.Value, nil
+		if t := n.Token.Type; t == token.SingleQuoteType || t == token.DoubleQuoteType {
+			return n.Value, nil
+		}
+		return d.plain(n, n.Value)
 	case *ast.LiteralNode:
 		return n.Value.Value, nil
-	case *ast.IntegerNode:
-		return d.integer(n)
-	case *ast.FloatNode:
-		return n.Value, nil
-	case *ast.InfinityNode:
-		return n.Value, nil
-	case *ast.NanNode:
-		return math.NaN(), nil
+	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return d.plain(n, n.GetToken().Value)
 	case nil:
 		return nil, nil
 	case *ast.AnchorNode, *ast.AliasNode:
@@ -167,39 +155,41 @@ func (d *document) at(n ast.Node, err error, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s: %w", d.path, n.GetToken().Position.Line, fmt.Sprintf(format, args...), err)
 }
 
-func (d *document) integer(n *ast.IntegerNode) (any, error) {
-	switch v := n.Value.(type) {
-	case int64:
-		return v, nil
-	case uint64:
-		if v <= math.MaxInt64 {
-			return int64(v), nil
-		}
-	}
-	if f, err := strconv.ParseFloat(n.GetToken().Value, 64); err == nil {
-		return f, nil
-	}
-	return nil, d.at(n, ErrSyntax, "number %s", n.GetToken().Value)
-}
-
 // tagged is a value with a tag: !function is known, and the standard ones of text.
 func (d *document) tagged(n *ast.TagNode) (any, error) {
+	tag := n.Start.Value
+	if tag == "!!str" {
+		return scalarText(n.Value), nil
+	}
 	v, err := d.convert(n.Value, 1)
 	if err != nil {
 		return nil, err
 	}
-	switch tag := n.Start.Value; tag {
+	switch tag {
 	case "!function":
 		name, ok := v.(string)
 		if !ok || name == "" {
 			return nil, d.at(n, ErrSyntax, "!function without a name")
 		}
-		return Function{name}, nil
-	case "!!str":
-		return value.Str(v), nil
+		return Function{Name: name, Known: d.known(name), Path: d.path, Line: n.GetToken().Position.Line}, nil
+	case "!!null":
+		return nil, nil
 	default:
 		return nil, d.at(n, ErrUnsupported, "tag %s; known: !function", tag)
 	}
+}
+
+// scalarText is what a scalar says, whatever it looks like.
+func scalarText(n ast.Node) string {
+	switch n := n.(type) {
+	case nil:
+		return ""
+	case *ast.StringNode:
+		return n.Value
+	case *ast.LiteralNode:
+		return n.Value.Value
+	}
+	return n.GetToken().Value
 }
 
 func (d *document) mapping(pairs []*ast.MappingValueNode, depth int) (any, error) {
@@ -212,13 +202,34 @@ func (d *document) mapping(pairs []*ast.MappingValueNode, depth int) (any, error
 		if _, ok := dict.Get(key); ok {
 			return nil, d.at(p, ErrSyntax, "key %q is there twice", key)
 		}
+		if err := d.checkKey(p.Key); err != nil {
+			return nil, err
+		}
+		d.free = d.free || depth == 0 && key == "metadata"
 		v, err := d.convert(p.Value, depth+1)
 		if err != nil {
 			return nil, err
 		}
+		d.free = d.free && depth > 0
 		dict.Set(key, v)
 		lines[key] = p.Key.GetToken().Position.Line
 	}
 	d.lines[dict] = lines
 	return dict, nil
+}
+
+// checkKey refuses keys that YAML 1.1 reads as something else than text: the harness never finds them.
+func (d *document) checkKey(key ast.MapKeyNode) error {
+	t := key.GetToken()
+	if d.free || t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
+		return nil
+	}
+	v, err := d.plain(key, t.Value)
+	if err != nil {
+		return err
+	}
+	if _, isText := v.(string); !isText {
+		return d.at(key, ErrUnsupported, "the key %s is a %s without quotes (HINT: write %q)", t.Value, value.Kind(v), t.Value)
+	}
+	return nil
 }
