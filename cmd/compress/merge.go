@@ -30,7 +30,7 @@ func mergeCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Truncate, "truncate-embeddings", false, "cut vocabularies that differ to the rows that all models have")
 	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "take NaN and infinite values instead of refusing them; they are merged, and counted")
 	f.StringVar(&o.Ties, "ties", "draw", "elements that equal the threshold of ties, breadcrumbs or sce, or of one rank for della: draw (random ones stay), index (the first ones)")
-	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "zeros stay 0; those of the base model, or of the first model where the recipe has no base")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the matrices alone: a pruned model keeps its pattern; zeros of the base model, or of the first model where the recipe has no base")
 	f.StringVar(&o.Layout, "layout", "split", "of a mixture of experts: split, a tensor per matrix of an expert, or fused, all experts of a layer in one")
 	f.BoolVar(&o.AllowSame, "allow-same", false, "make a mixture whose experts are all the same model")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")

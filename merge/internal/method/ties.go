@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
@@ -34,7 +35,7 @@ func (t *Tensor) tieKey(input int, off int64) vec.Key {
 	if input >= 0 {
 		model = uint64(t.Inputs[input].Model + 1)
 	}
-	h := mix(t.Seed[0] ^ mix(t.Seed[1]^mix(model^mix(uint64(off>>drawBits)+tieDraw<<32))))
+	h := rng.Fold(t.Seed[0], t.Seed[1], model, uint64(off>>drawBits)+tieDraw<<32)
 	return vec.Key{A: uint32(h), B: uint32(h >> 32)}
 }
 
