@@ -6,14 +6,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // maxFile bounds the files of results that are read again.
 const maxFile = 2 << 30
 
 // writeFile writes a file so that it is there completely or not at all.
-func writeFile(path string, data []byte) error { return regular.WriteFile(path, data, 0o666) }
+func writeFile(path string, data []byte) error { return safefile.WriteFile(path, data, 0o666) }
 
 // writeJSON writes a value, in a folder that is made if need be.
 func writeJSON(path string, v any) error {
@@ -29,7 +29,7 @@ func writeJSON(path string, v any) error {
 
 // readJSON reads a value back.
 func readJSON(path string, v any) error {
-	text, err := regular.ReadFile(path, maxFile)
+	text, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
 		return err
 	}

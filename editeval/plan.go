@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -110,7 +110,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
 
 // Read opens a plan. All its faults are returned at once.
 func Read(path string) (Plan, error) {
-	text, err := regular.ReadFile(path, strict.MaxBytes)
+	text, err := safefile.ReadFile(path, strictyaml.MaxBytes)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -119,13 +119,13 @@ func Read(path string) (Plan, error) {
 
 // Parse reads the text of a plan; file is its name, for messages and for the paths in it.
 func Parse(file string, text []byte) (Plan, error) {
-	src, err := strict.Parse(file, text)
+	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return Plan{}, faults(err, text)
 	}
 	r := planReader{src.NewReader()}
 	if len(src.Documents) != 1 {
-		r.Add(strict.Place{}, strict.ErrSyntax, "a plan is one document; there are %d", len(src.Documents))
+		r.Add(strictyaml.Place{}, strictyaml.ErrSyntax, "a plan is one document; there are %d", len(src.Documents))
 		return Plan{}, faults(r.Err(), text)
 	}
 	p := r.plan(src.Documents[0])
@@ -138,7 +138,7 @@ func Parse(file string, text []byte) (Plan, error) {
 
 // faults puts the kind of error in front and behind every fault the line that it is about.
 func faults(err error, text []byte) error {
-	var p *strict.Problems
+	var p *strictyaml.Problems
 	if !errors.As(err, &p) {
 		return fmt.Errorf("%w: %w", ErrPlan, err)
 	}
@@ -147,7 +147,7 @@ func faults(err error, text []byte) error {
 
 // planError is the faults of a plan.
 type planError struct {
-	*strict.Problems
+	*strictyaml.Problems
 	lines []string
 }
 
@@ -172,34 +172,34 @@ func (e *planError) Error() string {
 func (e *planError) Unwrap() []error { return []error{ErrPlan, e.Problems} }
 
 // planReader reads the nodes of a plan.
-type planReader struct{ *strict.Reader }
+type planReader struct{ *strictyaml.Reader }
 
-func (r planReader) plan(n *strict.Node) Plan {
+func (r planReader) plan(n *strictyaml.Node) Plan {
 	o := r.Object(n, "a plan")
 	p := Plan{}
-	r.each(o.Get("models"), "models", func(n *strict.Node) { p.Models = append(p.Models, r.model(n)) })
-	r.each(o.Need("editors"), "editors", func(n *strict.Node) { p.Editors = append(p.Editors, r.editor(n)) })
+	r.each(o.Get("models"), "models", func(n *strictyaml.Node) { p.Models = append(p.Models, r.model(n)) })
+	r.each(o.Need("editors"), "editors", func(n *strictyaml.Node) { p.Editors = append(p.Editors, r.editor(n)) })
 	p.Edits = r.texts(o.Need("edits"), "edits")
 	if n := o.Get("skip_invalid"); n != nil {
 		p.Skip = r.Bool(n, "skip_invalid")
 	}
-	r.each(o.Get("counts"), "counts", func(n *strict.Node) {
+	r.each(o.Get("counts"), "counts", func(n *strictyaml.Node) {
 		c := r.Int(n, "a count", 1, maxCount)
 		if k := len(p.Counts); k > 0 && p.Counts[k-1] >= c {
-			r.Add(n.Place, strict.ErrValue, "counts go upwards: %d after %d", c, p.Counts[k-1])
+			r.Add(n.Place, strictyaml.ErrValue, "counts go upwards: %d after %d", c, p.Counts[k-1])
 		}
 		p.Counts = append(p.Counts, c)
 	})
-	r.each(o.Get("seeds"), "seeds", func(n *strict.Node) {
+	r.each(o.Get("seeds"), "seeds", func(n *strictyaml.Node) {
 		s := uint64(r.Int(n, "a seed", 0, 1<<53))
 		if slices.Contains(p.Seeds, s) {
-			r.Add(n.Place, strict.ErrValue, "seed %d is there twice", s)
+			r.Add(n.Place, strictyaml.ErrValue, "seed %d is there twice", s)
 		}
 		p.Seeds = append(p.Seeds, s)
 	})
-	r.each(o.Get("tasks"), "tasks", func(n *strict.Node) { p.Tasks = append(p.Tasks, r.task(n)) })
+	r.each(o.Get("tasks"), "tasks", func(n *strictyaml.Node) { p.Tasks = append(p.Tasks, r.task(n)) })
 	p.Data = r.texts(o.Get("data"), "data")
-	r.each(o.Get("texts"), "texts", func(n *strict.Node) { p.Texts = append(p.Texts, r.text(n)) })
+	r.each(o.Get("texts"), "texts", func(n *strictyaml.Node) { p.Texts = append(p.Texts, r.text(n)) })
 	p.Stats = r.stats(o.Get("stats"))
 	p.Safety = r.safety(o.Get("safety"))
 	p.Shots = r.shots(o)
@@ -224,13 +224,13 @@ func (r planReader) plan(n *strict.Node) Plan {
 }
 
 // each reads a list, or a single entry in its place.
-func (r planReader) each(n *strict.Node, what string, read func(n *strict.Node)) {
+func (r planReader) each(n *strictyaml.Node, what string, read func(n *strictyaml.Node)) {
 	switch {
 	case n == nil:
-	case n.Kind != strict.List:
+	case n.Kind != strictyaml.List:
 		read(n)
 	case len(n.Items) == 0:
-		r.Add(n.Place, strict.ErrValue, "%s is empty", what)
+		r.Add(n.Place, strictyaml.ErrValue, "%s is empty", what)
 	default:
 		for _, item := range n.Items {
 			read(item)
@@ -238,26 +238,26 @@ func (r planReader) each(n *strict.Node, what string, read func(n *strict.Node))
 	}
 }
 
-func (r planReader) texts(n *strict.Node, what string) []string {
+func (r planReader) texts(n *strictyaml.Node, what string) []string {
 	var out []string
-	r.each(n, what, func(n *strict.Node) { out = append(out, r.word(n, "an entry of "+what)) })
+	r.each(n, what, func(n *strictyaml.Node) { out = append(out, r.word(n, "an entry of "+what)) })
 	return out
 }
 
 // word is text that is not empty.
-func (r planReader) word(n *strict.Node, what string) string {
+func (r planReader) word(n *strictyaml.Node, what string) string {
 	if n == nil {
 		return ""
 	}
 	s := r.Text(n, what)
-	if n.Kind == strict.Scalar && s == "" {
-		r.Add(n.Place, strict.ErrValue, "%s is empty", what)
+	if n.Kind == strictyaml.Scalar && s == "" {
+		r.Add(n.Place, strictyaml.ErrValue, "%s is empty", what)
 	}
 	return s
 }
 
 // int is a number from 0; 0 if the key is absent.
-func (r planReader) int(o *strict.Object, key string, high int) int {
+func (r planReader) int(o *strictyaml.Object, key string, high int) int {
 	n := o.Get(key)
 	if n == nil {
 		return 0
@@ -265,7 +265,7 @@ func (r planReader) int(o *strict.Object, key string, high int) int {
 	return r.Int(n, key, 0, high)
 }
 
-func (r planReader) shots(o *strict.Object) *int {
+func (r planReader) shots(o *strictyaml.Object) *int {
 	n := o.Get("num_fewshot")
 	if n == nil {
 		return nil
@@ -274,8 +274,8 @@ func (r planReader) shots(o *strict.Object) *int {
 	return &v
 }
 
-func (r planReader) model(n *strict.Node) Model {
-	if n.Kind == strict.Scalar {
+func (r planReader) model(n *strictyaml.Node) Model {
+	if n.Kind == strictyaml.Scalar {
 		return r.namedModel(n, Model{Path: r.word(n, "the path of a model")})
 	}
 	o := r.Object(n, "a model")
@@ -284,7 +284,7 @@ func (r planReader) model(n *strict.Node) Model {
 	return r.namedModel(n, m)
 }
 
-func (r planReader) namedModel(n *strict.Node, m Model) Model {
+func (r planReader) namedModel(n *strictyaml.Node, m Model) Model {
 	if m.Name == "" {
 		m.Name = filepath.Base(m.Path)
 	}
@@ -293,21 +293,21 @@ func (r planReader) namedModel(n *strict.Node, m Model) Model {
 }
 
 // name refuses what cannot be the name of a folder.
-func (r planReader) name(n *strict.Node, name string) {
+func (r planReader) name(n *strictyaml.Node, name string) {
 	if name != "" && !plainName.MatchString(name) {
-		r.Add(n.Place, strict.ErrValue, "the name %.120q is no plain word (HINT: give a name of letters, digits and . _ + -)", name)
+		r.Add(n.Place, strictyaml.ErrValue, "the name %.120q is no plain word (HINT: give a name of letters, digits and . _ + -)", name)
 	}
 }
 
-func (r planReader) editor(n *strict.Node) Editor {
-	if n.Kind == strict.Scalar {
+func (r planReader) editor(n *strictyaml.Node) Editor {
+	if n.Kind == strictyaml.Scalar {
 		return r.namedEditor(n, n, Editor{Method: r.word(n, "a method")})
 	}
 	o := r.Object(n, "an editor")
 	method := o.Need("method")
 	e := Editor{Method: r.word(method, "method"), Name: r.word(o.Get("name"), "name")}
 	if b := o.Get("batch"); b != nil {
-		if e.Batch = whole; b.Kind != strict.Scalar || b.Text != "all" {
+		if e.Batch = whole; b.Kind != strictyaml.Scalar || b.Text != "all" {
 			e.Batch = r.Int(b, `batch, unless "all",`, 1, maxCount)
 		}
 	}
@@ -323,7 +323,7 @@ func (r planReader) editor(n *strict.Node) Editor {
 	return e
 }
 
-func (r planReader) namedEditor(n, method *strict.Node, e Editor) Editor {
+func (r planReader) namedEditor(n, method *strictyaml.Node, e Editor) Editor {
 	if e.Name == "" {
 		e.Name = e.Method
 	}
@@ -332,20 +332,20 @@ func (r planReader) namedEditor(n, method *strict.Node, e Editor) Editor {
 	}
 	switch {
 	case !slices.Contains(edit.Methods(), e.Method):
-		r.Add(method.Place, strict.ErrValue, "unknown method %q%s", e.Method, strict.Suggest(e.Method, edit.Methods()))
+		r.Add(method.Place, strictyaml.ErrValue, "unknown method %q%s", e.Method, strictyaml.Suggest(e.Method, edit.Methods()))
 	case (e.Batch > 1 || e.Batch == whole) && !edit.Batches(e.Method):
-		r.Add(n.Place, strict.ErrValue, "%s writes one fact at a time: no batch", e.Method)
+		r.Add(n.Place, strictyaml.ErrValue, "%s writes one fact at a time: no batch", e.Method)
 	case e.Name == "none":
-		r.Add(n.Place, strict.ErrValue, "an editor called none: so tables call the unedited model")
+		r.Add(n.Place, strictyaml.ErrValue, "an editor called none: so tables call the unedited model")
 	}
 	r.name(n, e.Name)
 	return e
 }
 
 // hparams checks the keys and types of hyper-parameters, and keeps their text.
-func (r planReader) hparams(n *strict.Node, method string) string {
+func (r planReader) hparams(n *strictyaml.Node, method string) string {
 	o := r.Object(n, "hparams")
-	if n.Kind != strict.Map {
+	if n.Kind != strictyaml.Map {
 		return ""
 	}
 	t := reflect.TypeFor[edit.HParams]()
@@ -355,24 +355,24 @@ func (r planReader) hparams(n *strict.Node, method string) string {
 		}
 	}
 	o.Close()
-	text := string(strict.Marshal(n))
+	text := string(strictyaml.Marshal(n))
 	h, err := edit.Defaults(method, &lm.Config{Layers: 1})
 	if err != nil {
 		return text // noted already
 	}
 	for _, e := range n.Entries {
-		one := strict.Marshal(&strict.Node{Kind: strict.Map, Entries: []strict.Entry{e}})
+		one := strictyaml.Marshal(&strictyaml.Node{Kind: strictyaml.Map, Entries: []strictyaml.Entry{e}})
 		if _, known := t.FieldByNameFunc(func(name string) bool { f, _ := t.FieldByName(name); return f.Tag.Get("yaml") == e.Key }); known {
 			if err := h.Merge(one); err != nil {
-				r.Add(e.Place, strict.ErrType, "hparams: %s does not fit: %v", e.Key, err)
+				r.Add(e.Place, strictyaml.ErrType, "hparams: %s does not fit: %v", e.Key, err)
 			}
 		}
 	}
 	return text
 }
 
-func (r planReader) task(n *strict.Node) Task {
-	if n.Kind == strict.Scalar {
+func (r planReader) task(n *strictyaml.Node) Task {
+	if n.Kind == strictyaml.Scalar {
 		return Task{Entry: r.word(n, "a task")}
 	}
 	o := r.Object(n, "a task")
@@ -381,9 +381,9 @@ func (r planReader) task(n *strict.Node) Task {
 	return t
 }
 
-func (r planReader) text(n *strict.Node) Text {
+func (r planReader) text(n *strictyaml.Node) Text {
 	var t Text
-	if n.Kind == strict.Scalar {
+	if n.Kind == strictyaml.Scalar {
 		t.File = r.word(n, "a text")
 	} else {
 		o := r.Object(n, "a text")
@@ -397,11 +397,11 @@ func (r planReader) text(n *strict.Node) Text {
 	return t
 }
 
-func (r planReader) stats(n *strict.Node) (s Stats) {
+func (r planReader) stats(n *strictyaml.Node) (s Stats) {
 	if n == nil {
 		return s
 	}
-	if n.Kind == strict.Scalar {
+	if n.Kind == strictyaml.Scalar {
 		return Stats{File: r.word(n, "stats")}
 	}
 	o := r.Object(n, "stats")
@@ -410,11 +410,11 @@ func (r planReader) stats(n *strict.Node) (s Stats) {
 	return s
 }
 
-func (r planReader) safety(n *strict.Node) *Safety {
+func (r planReader) safety(n *strictyaml.Node) *Safety {
 	if n == nil {
 		return nil
 	}
-	if n.Kind == strict.Scalar {
+	if n.Kind == strictyaml.Scalar {
 		return &Safety{File: r.word(n, "safety")}
 	}
 	o := r.Object(n, "safety")
@@ -427,14 +427,14 @@ func (r planReader) safety(n *strict.Node) *Safety {
 }
 
 // check finds names that are there twice.
-func (r planReader) check(n *strict.Node, p *Plan) {
-	if n.Kind != strict.Map {
+func (r planReader) check(n *strictyaml.Node, p *Plan) {
+	if n.Kind != strictyaml.Map {
 		return
 	}
 	seen := map[string]bool{}
-	place := func(kind string, i int) strict.Place {
+	place := func(kind string, i int) strictyaml.Place {
 		for _, e := range n.Entries {
-			if e.Key == kind+"s" && e.Value.Kind == strict.List && i < len(e.Value.Items) {
+			if e.Key == kind+"s" && e.Value.Kind == strictyaml.List && i < len(e.Value.Items) {
 				return e.Value.Items[i].Place
 			}
 		}
@@ -443,7 +443,7 @@ func (r planReader) check(n *strict.Node, p *Plan) {
 	once := func(kind, name string, i int) {
 		if key := kind + "\x00" + strings.ToLower(name); name == "" || seen[key] {
 			if name != "" {
-				r.Add(place(kind, i), strict.ErrValue, "two %ss are called %s (HINT: give a name)", kind, name)
+				r.Add(place(kind, i), strictyaml.ErrValue, "two %ss are called %s (HINT: give a name)", kind, name)
 			}
 		} else {
 			seen[key] = true

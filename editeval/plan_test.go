@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // full is a plan with every key.
@@ -69,7 +69,7 @@ tasks: [{limit: 3}]
 seeds: [1, 1]
 `
 	_, err := Parse("p.yaml", []byte(bad))
-	if !errors.Is(err, ErrPlan) || !errors.Is(err, strict.ErrUnknownKey) {
+	if !errors.Is(err, ErrPlan) || !errors.Is(err, strictyaml.ErrUnknownKey) {
 		t.Fatal(err)
 	}
 	const want = `unusable plan: p.yaml:1:1: a plan needs the key "edits": "models: [a/b, c/b]"; ` +
@@ -125,7 +125,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	f.Add([]byte("editors: &a [rome, *a]\nedits: x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		p, err := Parse("p.yaml", text)
 		if err != nil && !errors.Is(err, ErrPlan) {
 			t.Errorf("%v", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/modelcompress/compress/editeval/internal/seal"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/cputime"
-	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/rng"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // Unit is a sequence: an editor of the plan on a model with one order of the edits.
@@ -251,7 +251,7 @@ func (q *sequence) open(ctx context.Context) (err error) {
 	}
 	q.e.Close()
 	path := q.journalPath(q.state.Applied)
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // A sequence that is finished is gone on with when a plan has more counts: its rows stay, and its edits are read from a journal
@@ -75,7 +75,7 @@ func (q *sequence) widen(job string, before *Sequence) error {
 
 // readable tells whether a journal of edits is what was written, every line of which has a hash.
 func (q *sequence) readable(path string) bool {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err == nil {
 		_, err = edit.ReadJournal(f)
 		err = errors.Join(err, f.Close())

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/modelcompress/compress/gp/internal/lanes"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -342,7 +342,7 @@ func (m *machine) emit(dst kernels.Mat, first int) int {
 	var bad atomic.Int64
 	bad.Store(math.MaxInt64)
 	t := tiles(dst.Rows, m.cols)
-	mapped.EachWith(m.threads, t.count, func() *worker { return m.worker(m.final) }, func(w *worker, tile int) {
+	mmapsafe.EachWith(m.threads, t.count, func() *worker { return m.worker(m.final) }, func(w *worker, tile int) {
 		for i := tile * t.rows; i < min((tile+1)*t.rows, dst.Rows); i++ {
 			w.row(first + i)
 			out := dst.RowF32(i)

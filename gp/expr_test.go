@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/internal/rng"
 )
 
@@ -151,7 +151,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		e, err := Parse(text)
 		if err != nil {
 			return
@@ -170,7 +170,7 @@ func FuzzParseJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		e, err := ParseJSON(text)
 		if err != nil {
 			return

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/gp/internal/journal"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/rng"
 )
 
@@ -371,7 +371,7 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 // ask evaluates one expression.
 func ask(ctx context.Context, fit Fitness, e *Expr) (Outcome, error) {
 	var q float64
-	err := mapped.Do(func() (err error) { q, err = fit.Evaluate(ctx, e); return err })
+	err := mmapsafe.Do(func() (err error) { q, err = fit.Evaluate(ctx, e); return err })
 	if errors.Is(err, ErrRejected) {
 		return Outcome{Rejected: err.Error()}, nil
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/gp/internal/lanes"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // partial is a statistic of a part of a matrix.
@@ -88,7 +88,7 @@ func (m *machine) gather(pl *plan) {
 			m.stat[pl.stats[n]].vec = make([]float32, m.rows)
 		}
 	}
-	mapped.EachWith(m.threads, t.count, func() *worker { return m.worker(pl) }, func(w *worker, tile int) {
+	mmapsafe.EachWith(m.threads, t.count, func() *worker { return m.worker(pl) }, func(w *worker, tile int) {
 		parts[tile] = m.gatherTile(w, tile*t.rows, min((tile+1)*t.rows, m.rows))
 	})
 	for n, at := range pl.stats {

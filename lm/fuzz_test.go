@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/kernels/ref"
 )
 
@@ -33,8 +33,8 @@ func FuzzLoad(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, config, generation []byte, header string, data []byte) {
-		defer hostile.Watch(t, len(config)+len(generation)+len(header)+len(data))()
-		for name, text := range map[string][]byte{"config.json": config, "generation_config.json": generation, "model.safetensors": hostile.File(header, data)} {
+		defer fuzzlimit.Watch(t, len(config)+len(generation)+len(header)+len(data))()
+		for name, text := range map[string][]byte{"config.json": config, "generation_config.json": generation, "model.safetensors": fuzzlimit.File(header, data)} {
 			if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
 				t.Fatal(err)
 			}
@@ -64,6 +64,6 @@ func addFolder(f *testing.F, dir, generation string) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	header, data := hostile.Parts(file)
+	header, data := fuzzlimit.Parts(file)
 	f.Add(config, []byte(generation), header, data)
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -72,10 +72,10 @@ func loadConfig(dir string) (c *Config, isPacked bool, err error) {
 
 // readSmall reads a file of a folder that must not be large. No link out of the folder is followed.
 func readSmall(dir, name string) ([]byte, error) {
-	text, err := regular.ReadIn(dir, name, maxConfigSize)
-	if errors.Is(err, regular.ErrTooLarge) {
+	text, err := safefile.ReadIn(dir, name, maxConfigSize)
+	if errors.Is(err, safefile.ErrTooLarge) {
 		return nil, &ConfigError{File: filepath.Join(dir, name), Problem: fmt.Sprintf("larger than %d bytes", maxConfigSize)}
-	} else if err != nil && !errors.Is(err, regular.ErrNotRegular) { // which names the file
+	} else if err != nil && !errors.Is(err, safefile.ErrNotRegular) { // which names the file
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
 	return text, err

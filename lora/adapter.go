@@ -4,9 +4,9 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/delta"
-	"github.com/modelcompress/compress/lora/internal/forms"
+	"github.com/modelcompress/compress/lora/internal/kinds"
 	"github.com/modelcompress/compress/lora/internal/mos"
-	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -29,17 +29,17 @@ type Adapter struct {
 // Open reads the adapter in a folder for an open model: PEFT's LoRA in all its variants, or a native folder. Everything in the
 // files must fit the model. The errors wrap this package's, or those of package safetensors.
 func Open(dir string, m *lm.Model) (*Adapter, error) {
-	base, err := forms.Of(m)
+	base, err := kinds.Of(m)
 	if err != nil {
 		return nil, err
 	}
-	kind, err := native.Type(dir)
+	kind, err := mosfile.Type(dir)
 	if err != nil {
 		return nil, err
 	}
 	var a *adapter.Adapter
-	if native.Handles(kind) {
-		a, err = native.Read(dir, base)
+	if mosfile.Handles(kind) {
+		a, err = mosfile.Read(dir, base)
 	} else {
 		a, _, err = peft.ReadOn(dir, base.Modules(), base.Values)
 	}
@@ -59,7 +59,7 @@ func (a *Adapter) Save(dir string, overwrite bool) error {
 	if a.inner.Config.Kind == adapter.LoRA {
 		return peft.Write(dir, a.inner, peft.WriteOptions{Overwrite: overwrite})
 	}
-	return native.Write(dir, a.inner, safetensors.F32, overwrite)
+	return mosfile.Write(dir, a.inner, safetensors.F32, overwrite)
 }
 
 // Vacant tells whether an adapter may be saved to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -17,8 +17,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/extract"
 	"github.com/modelcompress/compress/lora/internal/fold"
 	"github.com/modelcompress/compress/lora/internal/folder"
-	"github.com/modelcompress/compress/lora/internal/guess"
-	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/infer"
+	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -139,7 +139,7 @@ func contents(dir string) (string, error) {
 		return "", err
 	}
 	fmt.Fprintf(h, "%s\n", settings)
-	f, err := regular.Open(filepath.Join(dir, peft.WeightsName))
+	f, err := safefile.Open(filepath.Join(dir, peft.WeightsName))
 	if err != nil {
 		return "", err
 	}
@@ -152,17 +152,17 @@ func contents(dir string) (string, error) {
 // load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base (nil), the modules are those that
 // the files imply.
 func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, error) {
-	kind, err := native.Type(dir)
+	kind, err := mosfile.Type(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	switch {
-	case !native.Handles(kind) && base == nil:
+	case !mosfile.Handles(kind) && base == nil:
 		return peft.ReadAlone(dir)
-	case !native.Handles(kind):
+	case !mosfile.Handles(kind):
 		return peft.ReadOn(dir, base.Modules, stored{base}.Values)
 	case base != nil:
-		a, err := native.Read(dir, stored{base})
+		a, err := mosfile.Read(dir, stored{base})
 		return a, nil, err
 	case kind != "MOS":
 		return nil, nil, fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base (HINT: --model names it)", dir, ErrUnsupported, kind)
@@ -172,18 +172,18 @@ func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, err
 
 // loadPools reads a Mixture of Shards without its base.
 func loadPools(dir string) (*adapter.Adapter, []string, error) {
-	f, err := safetensors.Open(filepath.Join(dir, native.ModelName))
+	f, err := safetensors.Open(filepath.Join(dir, mosfile.ModelName))
 	if err != nil {
 		return nil, nil, err
 	}
-	modules, names, err := guess.Modules(f)
+	modules, names, err := infer.Modules(f)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	a, err := native.Read(dir, modules)
+	a, err := mosfile.Read(dir, modules)
 	if err != nil {
 		return nil, nil, err
 	}

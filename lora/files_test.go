@@ -13,7 +13,7 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -73,7 +73,7 @@ func nativeFolder(t *testing.T, dir string, c mosCase) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{native.ModelName: data, native.ConfigName: text} {
+	for name, data := range map[string][]byte{mosfile.ModelName: data, mosfile.ConfigName: text} {
 		if err := os.WriteFile(filepath.Join(out, name), data, 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/mos"
-	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -151,7 +151,7 @@ func weightsOf(dir string) (int64, []string, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	f, err := safetensors.Open(filepath.Join(dir, native.ModelName))
+	f, err := safetensors.Open(filepath.Join(dir, mosfile.ModelName))
 	if err != nil {
 		return 0, nil, err
 	}

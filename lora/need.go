@@ -3,7 +3,7 @@ package lora
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/room"
+	"github.com/modelcompress/compress/internal/memlimit"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -43,7 +43,7 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	if o.Steps == 0 { // one pass over the data
 		inStep = min(inStep, count)
 	}
-	if err := room.Check((4*inStep + 24) * steps); err != nil {
+	if err := memlimit.Check((4*inStep + 24) * steps); err != nil {
 		return fmt.Errorf("%w: %d steps of %.0f sequences: %w (HINT: fewer --steps, or a smaller --batch)", ErrConfig, o.Steps, inStep, err)
 	}
 	pass := inStep
@@ -51,7 +51,7 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 		pass = min(pass, float64(o.MicroBatch))
 	}
 	c := m.Config()
-	if err := room.Check(4 * pass * mean * float64(c.Hidden) * float64(c.Layers+2)); err != nil {
+	if err := memlimit.Check(4 * pass * mean * float64(c.Hidden) * float64(c.Layers+2)); err != nil {
 		return fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w (HINT: a smaller --batch, or --micro-batch, which gives the same steps)", ErrConfig, pass, pass*mean, err)
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/room"
+	"github.com/modelcompress/compress/internal/memlimit"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -45,7 +45,7 @@ func TestTrainingThatCannotFitIsRefused(t *testing.T) {
 		if name == "rank" && err == nil {
 			continue // a machine with a hundred gigabytes
 		}
-		if !errors.Is(err, room.ErrMemory) || !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, memlimit.ErrMemory) || !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

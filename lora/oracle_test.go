@@ -14,9 +14,9 @@ import (
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/forms"
+	"github.com/modelcompress/compress/lora/internal/kinds"
 	"github.com/modelcompress/compress/lora/internal/mos"
-	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -123,9 +123,9 @@ func openModel(t testing.TB, dir, dev string, o lm.Options) *lm.Model {
 	return m
 }
 
-func base(t testing.TB, m *lm.Model) forms.Base {
+func base(t testing.TB, m *lm.Model) kinds.Base {
 	t.Helper()
-	b, err := forms.Of(m)
+	b, err := kinds.Of(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestMoSOracle(t *testing.T) {
 			readJSON(t, filepath.Join(dir, "case.json"), &c)
 			m := openModel(t, filepath.Join(root, "base", c.Base), "cpu", lm.Options{})
 			f := openTensors(t, filepath.Join(dir, "mos.safetensors"))
-			inner, err := native.Load(f.File, c.Options.config(), base(t, m))
+			inner, err := mosfile.Load(f.File, c.Options.config(), base(t, m))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/lora/internal/train"
 )
 
@@ -29,7 +29,7 @@ type Report struct {
 // Report is what the training of the adapter did; nil for one that was read from files.
 func (a *Adapter) Report() *Report { return a.report }
 
-func (o Options) reportOf(m *lm.Model, data corpus.Windows, p *plan.Plan, done *train.Progress, trainable int64) *Report {
+func (o Options) reportOf(m *lm.Model, data corpus.Windows, p *batches.Plan, done *train.Progress, trainable int64) *Report {
 	r := &Report{
 		Options: o, Trainable: trainable, Base: m.NumParameters(), Data: data, Dropped: p.Dropped, Device: m.Device().Info(),
 		Steps: done.Steps, Evals: done.Evals,

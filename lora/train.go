@@ -14,9 +14,9 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/lora/internal/delta"
-	"github.com/modelcompress/compress/lora/internal/forms"
-	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/lora/internal/kinds"
 	"github.com/modelcompress/compress/lora/internal/train"
 )
 
@@ -30,7 +30,7 @@ func Unfinished(dir string) (steps int, err error) {
 }
 
 // ErrNothingToLearn: no token of the data counts.
-var ErrNothingToLearn = plan.ErrEmpty
+var ErrNothingToLearn = batches.ErrEmpty
 
 // Step is what happened in one step of training.
 type Step = train.Step
@@ -168,7 +168,7 @@ func (o Options) like(c *adapter.Config) Options {
 // Count is the number of low-rank parameters that the options train on a model, without making them.
 func Count(m *lm.Model, o Options) (int64, error) {
 	o = o.withDefaults()
-	base, err := forms.Of(m)
+	base, err := kinds.Of(m)
 	if err != nil {
 		return 0, err
 	}
@@ -176,7 +176,7 @@ func Count(m *lm.Model, o Options) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return forms.Trainable(&c, base.Modules())
+	return kinds.Trainable(&c, base.Modules())
 }
 
 // begin makes the adapter that training starts with.
@@ -192,7 +192,7 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 		}
 		return o.Init.inner, err
 	}
-	base, err := forms.Of(m)
+	base, err := kinds.Of(m)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 	if err := c.Idle(base.Modules()); err != nil {
 		return nil, err
 	}
-	return forms.New(c, base, o.Seed)
+	return kinds.New(c, base, o.Seed)
 }
 
 // resident is the optimiser on the model's device; nil where that makes no such steps.
@@ -252,7 +252,7 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 	if err := o.fits(m, data); err != nil {
 		return nil, err
 	}
-	p, err := plan.New(plan.Data{IDs: data.IDs, Labels: data.Labels}, plan.Options{
+	p, err := batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
 		Steps: o.Steps, Batch: o.Batch, Micro: o.MicroBatch, Tokens: o.Pack, Ordered: o.Ordered, Seed: o.Seed,
 	})
 	if err != nil {
@@ -270,8 +270,8 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 		if err := o.Eval.Check(m.Config().Vocab); err != nil {
 			return nil, err
 		}
-		set.Eval = &plan.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
-		if _, err := plan.New(*set.Eval, plan.Options{Batch: 1, Ordered: true}); err != nil {
+		set.Eval = &batches.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
+		if _, err := batches.New(*set.Eval, batches.Options{Batch: 1, Ordered: true}); err != nil {
 			return nil, fmt.Errorf("evaluation data: %w", err)
 		}
 	}

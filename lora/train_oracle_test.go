@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lora/internal/native"
+	"github.com/modelcompress/compress/lora/internal/mosfile"
 )
 
 // trainCase is the case.json of a training run.
@@ -130,7 +130,7 @@ func (c *trainCase) start(t *testing.T, m *lm.Model, dir string) *Adapter {
 		}
 	}
 	c.MoS.Sampling = "official"
-	inner, err := native.Load(f.File, c.MoS.config(), base(t, m))
+	inner, err := mosfile.Load(f.File, c.MoS.config(), base(t, m))
 	if err != nil {
 		t.Fatal(err)
 	}

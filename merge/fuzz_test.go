@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/merge/internal/output"
 )
 
@@ -16,7 +16,7 @@ func FuzzReadReport(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		if err := os.WriteFile(filepath.Join(dir, output.ManifestName), text, 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -37,8 +37,8 @@ func Read(path string) (Recipe, error) {
 
 // readText reads a recipe file of any kind.
 func readText(path string) ([]byte, error) {
-	text, err := regular.ReadFile(path, recipeLimit)
-	if errors.Is(err, regular.ErrTooLarge) {
+	text, err := safefile.ReadFile(path, recipeLimit)
+	if errors.Is(err, safefile.ErrTooLarge) {
 		err = fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
 	}
 	return text, err
@@ -83,7 +83,7 @@ func (f faultyRecipe) Unwrap() []error { return []error{f.error, ErrRecipe} }
 
 // faulty marks the faults of a recipe.
 func faulty(err error) error {
-	var p *strict.Problems
+	var p *strictyaml.Problems
 	if errors.As(err, &p) {
 		return faultyRecipe{err}
 	}
@@ -92,7 +92,7 @@ func faulty(err error) error {
 
 // Excerpts is an error about a recipe with the lines it is about, for people; "" if the error is about something else.
 func Excerpts(err error) string {
-	var p *strict.Problems
+	var p *strictyaml.Problems
 	if errors.As(err, &p) {
 		return p.Excerpts()
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -99,7 +99,7 @@ func (w *work) open(named map[string]string) error {
 // sideLimit bounds small files that are read whole.
 const sideLimit = 64 << 20
 
-func readFile(path string) ([]byte, error) { return regular.ReadFile(path, sideLimit) }
+func readFile(path string) ([]byte, error) { return safefile.ReadFile(path, sideLimit) }
 
 // close closes everything that is open.
 func (w *work) close() error {

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // The ways in which pruning fails, besides those of the packages below. Test with errors.Is.
@@ -16,7 +16,7 @@ var (
 	// ErrNoCalibration: the metric measures activations and there are no calibration windows.
 	ErrNoCalibration = errors.New("no calibration data")
 	// ErrNonFinite: a weight, a statistic or a score is NaN or infinite.
-	ErrNonFinite = host.ErrNonFinite
+	ErrNonFinite = hostmat.ErrNonFinite
 	// ErrMask: a mask does not have the zeros that it must have.
 	ErrMask = errors.New("mask check failed")
 	// ErrGradients: a file of gradients does not fit the model.

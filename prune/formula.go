@@ -5,11 +5,11 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/gp"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/fused"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/actstats"
+	"github.com/modelcompress/compress/prune/internal/gpuscore"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
 
@@ -61,12 +61,12 @@ func Formula(e *gp.Expr) (Metric, error) {
 		}
 	}
 	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
-	m.there = func(in Inputs) (*fused.Scores, error) {
+	m.there = func(in Inputs) (*gpuscore.Scores, error) {
 		t, err := terminals(in, program)
 		if err != nil {
 			return nil, err
 		}
-		return fused.New(in.Device, program, t)
+		return gpuscore.New(in.Device, program, t)
 	}
 	return m, nil
 }
@@ -84,8 +84,8 @@ func usesWeight(e *gp.Expr) bool {
 const maxTree = 1 << 20
 
 func treeFile(path string) (Metric, error) {
-	text, err := regular.ReadFile(path, maxTree)
-	if errors.Is(err, regular.ErrTooLarge) {
+	text, err := safefile.ReadFile(path, maxTree)
+	if errors.Is(err, safefile.ErrTooLarge) {
 		err = gp.ErrTooLarge
 	} else if err != nil {
 		return Metric{}, fmt.Errorf("metric: %w", err)
@@ -106,7 +106,7 @@ func treeFile(path string) (Metric, error) {
 
 // terminals gives a formula what it stands on.
 func terminals(in Inputs, p *gp.Program) (gp.Inputs, error) {
-	x := inflow.Inputs{
+	x := actstats.Inputs{
 		SumSquares: in.SumSquares, Sums: in.Sums, Variances: in.Variances, Tokens: in.Tokens, Sequences: in.Sequences, Factor: in.Factor,
 	}
 	t, err := x.Terminals(p.Expr.Uses)
@@ -119,7 +119,7 @@ func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
 	t, err := terminals(in, p)
 	if err == nil && !in.Device.Info().Host {
 		kernels.Missed(in.Device, "Score")
-		t.W, err = host.F32(in.Device, in.W)
+		t.W, err = hostmat.F32(in.Device, in.W)
 	}
 	if err != nil {
 		return kernels.Score{}, err

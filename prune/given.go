@@ -8,7 +8,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -145,7 +145,7 @@ func (g *givenMasks) dropped(l lm.Linear) (int, error) {
 func (w *walk) takeGiven(l lm.Linear, c *change) error {
 	return w.given.view(l, func(mask []byte) error {
 		if l.Transposed {
-			mask = host.TransposedBytes(mask, l.In, l.Out, 1)
+			mask = hostmat.TransposedBytes(mask, l.In, l.Out, 1)
 		}
 		return w.dev.Upload(c.keep.Buf, c.keep.Off, mask)
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/modelcompress/compress/kernels/ref"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/prune/internal/allot"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/actstats"
+	"github.com/modelcompress/compress/prune/internal/allocation"
 )
 
 // devices are the backends that every selection is tested on.
@@ -47,7 +47,7 @@ func TestGoldenStatistics(t *testing.T) {
 	for name, dev := range devices(t) {
 		l := lm.Linear{Name: "w", Role: arch.K, Expert: -1, In: 8, Out: 2}
 		q := lm.Linear{Name: "q", Role: arch.Q, Expert: -1, In: 8, Out: 2}
-		stats, err := inflow.New(dev, []lm.Linear{q, l}, SumSquares, 1, 0)
+		stats, err := actstats.New(dev, []lm.Linear{q, l}, SumSquares, 1, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func golden(t *testing.T, dev kernels.Device, o Options) *change {
 	o.setDefaults()
 	w := &walk{dev: dev, ops: dev.Ops(), o: o, report: &Report{Blocks: []Block{{Target: o.Sparsity}}}}
 	l := lm.Linear{Name: "w", Role: arch.Q, Expert: -1, In: 8, Out: 2}
-	stats, err := inflow.New(dev, []lm.Linear{l}, SumSquares|Hessian, 1, o.Update.Damping)
+	stats, err := actstats.New(dev, []lm.Linear{l}, SumSquares|Hessian, 1, o.Update.Damping)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func maskString(t testing.TB, dev kernels.Device, s selection, score kernels.Sco
 
 // OWL's published example.
 func TestGoldenOWL(t *testing.T) {
-	got, err := allot.OWL([]float64{7, 3, 1, 5}, .7, .08)
+	got, err := allocation.OWL([]float64{7, 3, 1, 5}, .7, .08)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,13 +247,13 @@ func TestGoldenOWL(t *testing.T) {
 			t.Errorf("block %d: %.6f, want %.6f", l, got[l], want)
 		}
 	}
-	if got, err = allot.OWL([]float64{2, 2}, .5, .08); err != nil || got[0] != .5 || got[1] != .5 {
+	if got, err = allocation.OWL([]float64{2, 2}, .5, .08); err != nil || got[0] != .5 || got[1] != .5 {
 		t.Errorf("equal blocks: %v, %v", got, err)
 	}
-	if got, err = allot.OWL([]float64{0, 9}, .05, .08); err != nil || got[1] != .01 {
+	if got, err = allocation.OWL([]float64{0, 9}, .05, .08); err != nil || got[1] != .01 {
 		t.Errorf("a block that would gain weights: %v, %v; want 0.01", got, err)
 	}
-	if _, err = allot.OWL([]float64{0, 9}, .95, .08); err == nil {
+	if _, err = allocation.OWL([]float64{0, 9}, .95, .08); err == nil {
 		t.Error("a block that would lose everything is accepted")
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/maskfile"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -55,7 +55,7 @@ func (f *Masks) write(name string, keep kernels.Mat) error {
 	if f == nil || f.w.Done(name) {
 		return nil
 	}
-	raw, err := host.Bytes(f.dev, keep)
+	raw, err := hostmat.Bytes(f.dev, keep)
 	if err != nil {
 		return err
 	}

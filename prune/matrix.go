@@ -9,9 +9,9 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/fused"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/actstats"
+	"github.com/modelcompress/compress/prune/internal/gpuscore"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/permute"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
@@ -45,7 +45,7 @@ func (w *walk) plan(l lm.Linear) selection {
 }
 
 // matrix scores one matrix, zeroes what goes and updates the rest.
-func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Tensor, error) {
+func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *actstats.Stats) (Tensor, error) {
 	c := &change{plan: w.plan(l)}
 	if c.plan.dense {
 		stored, err := w.m.Param(l.Name)
@@ -68,7 +68,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 	}
 	defer release()
 	c.t.Empty = w.ops.CountZero(own) == own.Len()
-	if c.t.Idle = !c.t.Empty && inflow.Idle(w.o.Metric.Needs, c.in.G, c.in.SumSquares, c.in.Sums, c.in.Variances); c.t.Idle {
+	if c.t.Idle = !c.t.Empty && actstats.Idle(w.o.Metric.Needs, c.in.G, c.in.SumSquares, c.in.Sums, c.in.Variances); c.t.Idle {
 		c.plan.group = Row // with the others all would go, which are as low as the lowest
 	}
 	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.Update.needs())
@@ -96,7 +96,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *inflow.Stats) (Te
 func (w *walk) apply(l lm.Linear, own kernels.Mat, c *change) (err error) {
 	keep := c.keep
 	if l.Transposed {
-		if keep, err = host.Transposed(w.dev, keep); err != nil {
+		if keep, err = hostmat.Transposed(w.dev, keep); err != nil {
 			return w.fail(l.Name, err)
 		}
 		defer keep.Buf.Free()
@@ -152,7 +152,7 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 	}
 	m := kernels.MatOf(buf, after.Rows, after.Cols)
 	if l.Transposed {
-		if m, err = host.Transposed(w.dev, m); err != nil {
+		if m, err = hostmat.Transposed(w.dev, m); err != nil {
 			return err
 		}
 		defer m.Buf.Free()
@@ -165,7 +165,7 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 }
 
 // inputs gathers what the metric looks at. release frees what was made for it.
-func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inflow.Stats) (in Inputs, release func(), err error) {
+func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (in Inputs, release func(), err error) {
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
 	}
@@ -184,14 +184,14 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *inflow.Stats) (in 
 	if !l.Transposed {
 		return in, func() {}, nil
 	}
-	if in.W, err = host.Transposed(w.dev, stored); err != nil {
+	if in.W, err = hostmat.Transposed(w.dev, stored); err != nil {
 		return in, nil, w.fail(l.Name, err)
 	}
 	return in, in.W.Buf.Free, nil
 }
 
 // chooseInto writes the keep mask [out, in] of a matrix, good until the next call, and, where the metric has them, new weights.
-func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *inflow.Stats) (order []int32, err error) {
+func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *actstats.Stats) (order []int32, err error) {
 	if c.keep, err = w.keepFor(c.in.W); err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
 				m.Name, at/score.X.Cols, at%score.X.Cols, ErrNonFinite)
 		}
 	}
-	first, same, err := host.Constant(w.dev, score)
+	first, same, err := hostmat.Constant(w.dev, score)
 	if err == nil && same {
 		err = w.unranked(m, in, first)
 	}
@@ -288,7 +288,7 @@ func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
 // unranked is the error about scores that are all the same. A matrix of zeros, or of inputs that are, loses nothing, whichever go.
 func (w *walk) unranked(m Metric, in Inputs, score float32) error {
 	switch {
-	case w.ops.CountZero(in.W) == in.W.Len(), score == 0 && inflow.Idle(m.Needs, in.G, in.SumSquares, in.Sums, in.Variances):
+	case w.ops.CountZero(in.W) == in.W.Len(), score == 0 && actstats.Idle(m.Needs, in.G, in.SumSquares, in.Sums, in.Variances):
 		return nil
 	case score-score != 0:
 		return fmt.Errorf("metric %s: %w: all scores are %g", m.Name, ErrNonFinite, score)
@@ -318,7 +318,7 @@ func (w *walk) stream(c *change) error {
 		if row == 0 {
 			first = s.RowF32(0)[0]
 		}
-		constant = constant && host.Same(s, first)
+		constant = constant && hostmat.Same(s, first)
 		c.plan.mask(w.ops, c.keep.RowRange(row, row+s.Rows), kernels.Score{X: s, Raw: true})
 		return w.ops.Sync()
 	})
@@ -354,7 +354,7 @@ func (w *walk) fuse(c *change) (done bool, err error) {
 	if err == nil && span == 0 {
 		err = w.unranked(m, c.in, lo)
 	}
-	return !errors.Is(err, fused.ErrHost), err
+	return !errors.Is(err, gpuscore.ErrHost), err
 }
 
 // freeScore frees what a metric allocated.

@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/fused"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/gpuscore"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
 
@@ -41,12 +41,12 @@ func SparseGPT() Metric {
 func RIA() Metric {
 	return Metric{
 		Name: "ria", Needs: SumSquares, Group: Layer, Score: riaScore,
-		there: func(in Inputs) (*fused.Scores, error) {
+		there: func(in Inputs) (*gpuscore.Scores, error) {
 			act, err := riaFactor(in)
 			if err != nil {
 				return nil, err
 			}
-			return fused.RIA(in.Device, in.W, act)
+			return gpuscore.RIA(in.Device, in.W, act)
 		},
 	}
 }
@@ -56,7 +56,7 @@ func riaScore(in Inputs) (kernels.Score, error) {
 	if err != nil {
 		return kernels.Score{}, err
 	}
-	w, err := host.F32(in.Device, in.W)
+	w, err := hostmat.F32(in.Device, in.W)
 	if err != nil {
 		return kernels.Score{}, err
 	}

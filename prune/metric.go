@@ -8,8 +8,8 @@ import (
 
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/fused"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/actstats"
+	"github.com/modelcompress/compress/prune/internal/gpuscore"
 )
 
 // Metric ranks the weights of a matrix: the lowest scores go. A metric of your own is a value of this type; Magnitude,
@@ -22,23 +22,23 @@ type Metric struct {
 	// without the statistics that it needs, of an expert that no token reached, is ranked by |W| instead.
 	Score func(in Inputs) (kernels.Score, error)
 
-	program *gp.Program                            // computes the scores row by row
-	there   func(in Inputs) (*fused.Scores, error) // computes them on a device that compiles formulas
-	given   bool                                   // a file says what goes; nothing is ranked
-	sweeps  bool                                   // chooses as the weights before have been updated
+	program *gp.Program                               // computes the scores row by row
+	there   func(in Inputs) (*gpuscore.Scores, error) // computes them on a device that compiles formulas
+	given   bool                                      // a file says what goes; nothing is ranked
+	sweeps  bool                                      // chooses as the weights before have been updated
 }
 
 // Stats is a set of statistics that a metric, an allocation or an update reads.
-type Stats = inflow.Set
+type Stats = actstats.Set
 
 // The statistics. All but Gradients are of the inputs of a matrix, over the tokens that reach it; with N the number of
 // calibration sequences:
 const (
-	SumSquares = inflow.SumSquares // s_j = (1/N)·Σ x_j²
-	Sums       = inflow.Sums       // (1/N)·Σ x_j
-	Variances  = inflow.Variances  // variance of x_j within a sequence, over n, averaged over sequences by their tokens
-	Hessian    = inflow.Hessian    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
-	Gradients  = inflow.Gradients  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+	SumSquares = actstats.SumSquares // s_j = (1/N)·Σ x_j²
+	Sums       = actstats.Sums       // (1/N)·Σ x_j
+	Variances  = actstats.Variances  // variance of x_j within a sequence, over n, averaged over sequences by their tokens
+	Hessian    = actstats.Hessian    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
+	Gradients  = actstats.Gradients  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
 )
 
 // Inputs is what a metric may look at. Slices are nil unless the metric needs them.
@@ -59,7 +59,7 @@ type Inputs struct {
 
 // lacks tells whether statistics that a metric needs are not there, since no token reached the matrix.
 func (in Inputs) lacks(needs Stats) bool {
-	return needs&inflow.OfInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
+	return needs&actstats.OfInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
 }
 
 // Magnitude ranks by |W|, by default over the whole layer.

@@ -10,9 +10,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // Model prunes every linear matrix of a model, block by block, and reports what it did. calib may be empty if the metric
@@ -73,7 +73,7 @@ type walk struct {
 	needs   Stats
 	measure bool // some of them come from passes through the blocks
 	report  *Report
-	states  *inflow.States
+	states  *actstats.States
 	keep    *kernels.Buffer // U8, as large as the largest matrix so far
 
 	overrides map[string]Override // by tensor name
@@ -92,7 +92,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	w := &walk{
 		m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, needs: o.Needs(), overrides: map[string]Override{}, targets: map[string]float64{},
 	}
-	w.measure = w.needs&inflow.OfInputs != 0
+	w.measure = w.needs&actstats.OfInputs != 0
 	if w.measure || w.needs&Gradients != 0 && o.Gradients.File == "" {
 		if err := checkCalibration(m, calib, o); err != nil {
 			return nil, err
@@ -144,7 +144,7 @@ func (w *walk) embed(ctx context.Context) (err error) {
 		if w.needs&Variances != 0 {
 			batch = 1
 		}
-		w.states, err = inflow.NewStates(ctx, w.m, w.calib.IDs, batch)
+		w.states, err = actstats.NewStates(ctx, w.m, w.calib.IDs, batch)
 	}
 	return err
 }
@@ -198,7 +198,7 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 }
 
 func (w *walk) passes(needs Stats, linears []lm.Linear) [][]lm.Linear {
-	return inflow.Plan{Needs: needs, Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential}.Passes(linears)
+	return actstats.Plan{Needs: needs, Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential}.Passes(linears)
 }
 
 // statisticsNeeded are those that the matrices of a block are pruned by.
@@ -234,7 +234,7 @@ func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[
 }
 
 // statistics runs the block for what reaches some of its matrices; its outputs are not kept. nil without an error if the metric reads none.
-func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inflow.Stats, error) {
+func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*actstats.Stats, error) {
 	if !w.measure {
 		return nil, nil
 	}
@@ -257,12 +257,12 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*inf
 	return stats, nil
 }
 
-func (w *walk) newStats(linears []lm.Linear, needs Stats) (*inflow.Stats, error) {
+func (w *walk) newStats(linears []lm.Linear, needs Stats) (*actstats.Stats, error) {
 	damping := w.o.Update.Damping
 	if w.o.Update.Name == ADMM {
 		damping = 0 // that is the ridge of the least squares
 	}
-	return inflow.New(w.dev, linears, needs, len(w.calib.IDs), damping)
+	return actstats.New(w.dev, linears, needs, len(w.calib.IDs), damping)
 }
 
 // propagate runs the pruned block in place.
@@ -290,13 +290,13 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 	byOutput := stored
 	if l.Transposed {
 		var err error
-		if byOutput, err = host.Transposed(w.dev, stored); err != nil {
+		if byOutput, err = hostmat.Transposed(w.dev, stored); err != nil {
 			return t, w.fail(l.Name, err)
 		}
 		defer byOutput.Buf.Free()
 	}
 	var err error
-	if t.BadGroups, err = host.BadGroups(w.dev, byOutput, p.pattern.N, p.pattern.M, order); err == nil && t.BadGroups > 0 {
+	if t.BadGroups, err = hostmat.BadGroups(w.dev, byOutput, p.pattern.N, p.pattern.M, order); err == nil && t.BadGroups > 0 {
 		err = fmt.Errorf("%w: %d groups have fewer zeros than %s asks for", ErrMask, t.BadGroups, p.pattern)
 	}
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -388,7 +388,7 @@ func (w *walk) selectFrom(t *testing.T, r *oracleRun, l lm.Linear) ([]byte, erro
 	}
 	keep := c.keep
 	if l.Transposed {
-		if keep, err = host.Transposed(w.dev, keep); err != nil {
+		if keep, err = hostmat.Transposed(w.dev, keep); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -438,7 +438,7 @@ func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []flo
 		t.Fatal(err)
 	}
 	u := kernels.MatOf(kernels.NewHost(kernels.F32, len(h)), l.In, l.In)
-	given, err := kernels.Wrap(kernels.F64, host.BytesOf(h))
+	given, err := kernels.Wrap(kernels.F64, hostmat.BytesOf(h))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +451,7 @@ func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []flo
 		err = w.choose(c)
 	}
 	if err == nil {
-		err = w.sweep(ctx, c, c.keep, &inflow.Sum{}, o.Metric.sweeps)
+		err = w.sweep(ctx, c, c.keep, &actstats.Sum{}, o.Metric.sweeps)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/allot"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/actstats"
+	"github.com/modelcompress/compress/prune/internal/allocation"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
 
@@ -38,8 +38,8 @@ func (w *walk) allocate(ctx context.Context) error {
 }
 
 // dense measures and visits every block of the dense model.
-func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears []lm.Linear, stats *inflow.Stats) error) error {
-	if needs&inflow.OfInputs != 0 {
+func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears []lm.Linear, stats *actstats.Stats) error) error {
+	if needs&actstats.OfInputs != 0 {
 		if err := w.embed(ctx); err != nil {
 			return err
 		}
@@ -53,12 +53,12 @@ func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears
 	return nil
 }
 
-func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *inflow.Stats) error) error {
+func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *actstats.Stats) error) error {
 	linears := w.m.Linears(l)
 	step := func(done, of int) { w.step(Step{Stage: Allocate, Block: l, Done: done, Of: of}) }
 	step(0, len(linears))
 	defer w.m.ReleaseBlock(l, false)
-	if needs&inflow.OfInputs == 0 {
+	if needs&actstats.OfInputs == 0 {
 		return visit(l, linears, nil)
 	}
 	part := func(linears []lm.Linear, run func(context.Context, int, *lm.Hooks, func(int, int)) error) error {
@@ -75,7 +75,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l 
 		}
 		return visit(l, linears, stats)
 	}
-	passes := inflow.Plan{Needs: needs, Memory: w.o.HessianMemory}.Passes(linears)
+	passes := actstats.Plan{Needs: needs, Memory: w.o.HessianMemory}.Passes(linears)
 	last := len(passes) - 1
 	for _, linears := range passes[:last] {
 		if err := part(linears, w.states.Peek); err != nil {
@@ -90,7 +90,7 @@ func (w *walk) allocateOutliers(ctx context.Context) error {
 	metric := outlierMetric(w.o.Metric)
 	outliers, err := w.measuredOnce(fmt.Sprint("outliers ", metric.Name, " ", w.o.Allocation.M), func() ([]float64, error) {
 		outliers := make([]float64, w.m.Blocks())
-		return outliers, w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *inflow.Stats) (err error) {
+		return outliers, w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *actstats.Stats) (err error) {
 			outliers[l], err = w.outliers(ctx, metric, linears, stats)
 			return err
 		})
@@ -102,7 +102,7 @@ func (w *walk) allocateOutliers(ctx context.Context) error {
 		w.report.Blocks[l].Outliers = d
 	}
 	if a := w.o.Allocation; a.Name == OWLMixed {
-		counts, err := allot.Mixed(outliers, w.o.Pattern.N, w.o.Pattern.M, a.Lambda, a.Special)
+		counts, err := allocation.Mixed(outliers, w.o.Pattern.N, w.o.Pattern.M, a.Lambda, a.Special)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrOptions, a.Name, err)
 		}
@@ -112,7 +112,7 @@ func (w *walk) allocateOutliers(ctx context.Context) error {
 		}
 		return nil
 	}
-	targets, err := allot.OWL(outliers, w.o.Sparsity, w.o.Allocation.Lambda)
+	targets, err := allocation.OWL(outliers, w.o.Sparsity, w.o.Allocation.Lambda)
 	return w.setTargets(targets, err)
 }
 
@@ -128,7 +128,7 @@ func (w *walk) setTargets(targets []float64, err error) error {
 }
 
 // outliers gives the percentage of the scores of all matrices of a block together that are above M times their mean.
-func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear, stats *inflow.Stats) (float64, error) {
+func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear, stats *actstats.Stats) (float64, error) {
 	var sum, total float64
 	err := w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s score.Scores) {
 		sum += s.Sum()
@@ -144,7 +144,7 @@ func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear,
 }
 
 // eachScore scores the matrices of a block one after the other.
-func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *inflow.Stats, visit func(lm.Linear, score.Scores)) error {
+func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *actstats.Stats, visit func(lm.Linear, score.Scores)) error {
 	for _, l := range linears {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -187,14 +187,14 @@ func (w *walk) allocateSpectra(ctx context.Context) error {
 			weights[l] += float64(lin.In * lin.Out)
 		}
 	}
-	targets, err := allot.Spectral(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
+	targets, err := allocation.Spectral(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
 	return w.setTargets(targets, err)
 }
 
 // exponents gives the mean exponent of the matrices of every block.
 func (w *walk) exponents(ctx context.Context) ([]float64, error) {
 	exponents := make([]float64, w.m.Blocks())
-	return exponents, w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *inflow.Stats) error {
+	return exponents, w.dense(ctx, 0, func(l int, linears []lm.Linear, _ *actstats.Stats) error {
 		for i, lin := range linears {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -220,25 +220,25 @@ func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return 0, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite)
 	}
-	m, err := host.F32(w.dev, stored)
+	m, err := hostmat.F32(w.dev, stored)
 	if err != nil {
 		return 0, err
 	}
-	return allot.ExponentOf(m, w.o.Allocation.Estimator == Peak, w.dev.Info().Threads)
+	return allocation.ExponentOf(m, w.o.Allocation.Estimator == Peak, w.dev.Info().Threads)
 }
 
 // allocateGlobal finds the threshold on scores, over the mean of their matrix, below which the share of all scores lies
 // that is to go, and gives every matrix the share of its scores below it.
 func (w *walk) allocateGlobal(ctx context.Context) error {
 	var names []string
-	var all []*allot.Levels
-	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *inflow.Stats) error {
+	var all []*allocation.Levels
+	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *actstats.Stats) error {
 		var bad error
 		err := w.eachScore(ctx, w.o.Metric, linears, stats, func(l lm.Linear, s score.Scores) {
 			if _, own := w.overrides[l.Name]; own || w.plan(l).dense || bad != nil {
 				return
 			}
-			levels := allot.NewLevels(s.Sum() / float64(s.Rows*s.Cols))
+			levels := allocation.NewLevels(s.Sum() / float64(s.Rows*s.Cols))
 			if bad = s.Count(levels); bad != nil {
 				bad = w.fail(l.Name, fmt.Errorf("%w: allocation %s: %w", ErrOptions, Global, bad))
 			}
@@ -252,7 +252,7 @@ func (w *walk) allocateGlobal(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	for i, share := range allot.Below(all, w.o.Sparsity, w.o.Allocation.Max) {
+	for i, share := range allocation.Below(all, w.o.Sparsity, w.o.Allocation.Max) {
 		w.targets[names[i]] = share
 	}
 	w.blockTargets()

@@ -12,9 +12,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/inflow"
-	"github.com/modelcompress/compress/prune/internal/record"
+	"github.com/modelcompress/compress/prune/internal/manifest"
 )
 
 // Report is the record of a run.
@@ -164,10 +164,10 @@ func (r *Report) close() {
 	}
 	r.Total.Exact = structured > 0 && bad == 0
 	for i, b := range blocks {
-		r.Blocks[i].Sparsity = record.Ratio(b.zeros, b.weights)
+		r.Blocks[i].Sparsity = manifest.Ratio(b.zeros, b.weights)
 	}
-	r.Total.Sparsity = record.Ratio(r.Total.Zeros, r.Total.Weights)
-	r.Total.Overall = record.Ratio(r.Total.Zeros, r.Model.Parameters)
+	r.Total.Sparsity = manifest.Ratio(r.Total.Zeros, r.Total.Weights)
+	r.Total.Overall = manifest.Ratio(r.Total.Zeros, r.Model.Parameters)
 	if n := r.Total.Unrouted; n > 0 && r.Options.MasksFrom != "" {
 		r.note("%d matrices saw no calibration token, as experts may, and were not updated", n)
 	} else if n > 0 {
@@ -182,7 +182,7 @@ func (r *Report) close() {
 	if r.Total.Dead > 0 {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
-	r.Notes = append(r.Notes, record.Idle(idle)...)
+	r.Notes = append(r.Notes, manifest.Idle(idle)...)
 	r.noteRestored()
 	r.noteTied()
 	r.noteWorse()
@@ -190,7 +190,7 @@ func (r *Report) close() {
 	if len(missed) > 0 {
 		r.note("%d matrices lose less than asked, the first %.1f %%: with group %s no neuron loses more than 80 %% of its score", len(missed), 100*missed[0].Sparsity, Share)
 	}
-	if r.Options.TrueSequential && r.Options.Needs()&inflow.OfInputs == 0 {
+	if r.Options.TrueSequential && r.Options.Needs()&actstats.OfInputs == 0 {
 		r.note("the true sequential order has no effect: nothing is measured")
 	}
 }

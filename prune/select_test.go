@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 func TestCounts(t *testing.T) {
@@ -163,7 +163,7 @@ func TestCheckGroups(t *testing.T) {
 		p    Pattern
 		want int64
 	}{{Pattern{2, 4}, 4}, {Pattern{1, 4}, 1}, {Pattern{1, 2}, 3}} {
-		bad, err := host.BadGroups(dev, kernels.MatOf(kernels.WrapF32(w), 2, 10), c.p.N, c.p.M, nil)
+		bad, err := hostmat.BadGroups(dev, kernels.MatOf(kernels.WrapF32(w), 2, 10), c.p.N, c.p.M, nil)
 		if err != nil || bad != c.want {
 			t.Errorf("%s: %d bad groups, %v; want %d", c.p, bad, err, c.want)
 		}
@@ -172,7 +172,7 @@ func TestCheckGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		dev.Ops().Convert(kernels.MatOf(half, 2, 10), kernels.MatOf(kernels.WrapF32(w), 2, 10))
-		if bad, err = host.BadGroups(dev, kernels.MatOf(half, 2, 10), c.p.N, c.p.M, nil); err != nil || bad != c.want {
+		if bad, err = hostmat.BadGroups(dev, kernels.MatOf(half, 2, 10), c.p.N, c.p.M, nil); err != nil || bad != c.want {
 			t.Errorf("%s in BF16: %d bad groups, %v; want %d", c.p, bad, err, c.want)
 		}
 	}
@@ -191,7 +191,7 @@ func TestTransposedTwice(t *testing.T) {
 			buf.Bytes()[i] = byte(i*7 + i>>8)
 		}
 		m := kernels.MatOf(buf, rows, cols)
-		once, err := host.Transposed(dev, m)
+		once, err := hostmat.Transposed(dev, m)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -10,12 +10,12 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/admm"
 	"github.com/modelcompress/compress/prune/internal/dsnot"
-	"github.com/modelcompress/compress/prune/internal/effect"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
-	"github.com/modelcompress/compress/prune/internal/sweep"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
+	"github.com/modelcompress/compress/prune/internal/reconerr"
+	"github.com/modelcompress/compress/prune/internal/sparsegpt"
 )
 
 // Damping is what a Hessian's diagonal was given so that it could be factored.
@@ -83,7 +83,7 @@ func (u *Update) setDefaults(m Metric) {
 		}
 	}
 	if m.sweeps {
-		orInt(&u.Width, sweep.Width)
+		orInt(&u.Width, sparsegpt.Width)
 	}
 	if u.Damping == 0 && (u.Name == SparseGPTUpdate || u.Name == ADMM || m.Needs&Hessian != 0) {
 		u.Damping = linalg.DefaultDamping
@@ -98,7 +98,7 @@ func (u Update) needs() Stats {
 	case SparseGPTUpdate, ADMM:
 		return Hessian
 	case DSnoT:
-		return SumSquares | Sums | Variances | inflow.Sample
+		return SumSquares | Sums | Variances | actstats.Sample
 	}
 	return 0
 }
@@ -137,7 +137,7 @@ type change struct {
 }
 
 // update changes the mask or the weights of a matrix.
-func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *inflow.Stats) error {
+func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *actstats.Stats) error {
 	if c.in.lacks(w.o.Update.needs()) {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
 		defer c.keep.Buf.Changed()
 		return f(c.keep)
 	}
-	raw, err := host.Bytes(w.dev, c.keep)
+	raw, err := hostmat.Bytes(w.dev, c.keep)
 	if err != nil {
 		return err
 	}
@@ -182,16 +182,16 @@ func (w *walk) multiply(dst, x, y kernels.Mat) {
 		w.ops.MatMulNN(dst, x, y, kernels.MatMul{Accumulate: true})
 		return
 	}
-	host.Multiply(w.dev, dst, x, y)
+	hostmat.Multiply(w.dev, dst, x, y)
 }
 
 // sweep runs SparseGPT over a matrix; choose lets it write the mask.
-func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inflow.Sum, choose bool) error {
+func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actstats.Sum, choose bool) error {
 	u, err := c.in.Factor()
 	if err != nil {
 		return err
 	}
-	if c.after, err = host.F32(w.dev, c.in.W); err != nil {
+	if c.after, err = hostmat.F32(w.dev, c.in.W); err != nil {
 		return err
 	}
 	for i := range c.after.Rows {
@@ -199,8 +199,8 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inflow
 			c.after.RowF32(i)[j] = 0
 		}
 	}
-	job := sweep.Job{
-		W: c.after, U: u, Mask: keep, Width: min(w.o.Update.Width, (c.after.Cols+sweep.Width-1)/sweep.Width*sweep.Width), Threads: w.dev.Info().Threads, Mul: w.multiply,
+	job := sparsegpt.Job{
+		W: c.after, U: u, Mask: keep, Width: min(w.o.Update.Width, (c.after.Cols+sparsegpt.Width-1)/sparsegpt.Width*sparsegpt.Width), Threads: w.dev.Info().Threads, Mul: w.multiply,
 		Stop: func(int, int) error { return ctx.Err() },
 	}
 	if choose && c.plan.pattern.Structured() {
@@ -222,7 +222,7 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *inflow
 }
 
 // dropDead clears the mask of inputs that are always 0, whose weights are gone.
-func (c *change) dropDead(keep kernels.Mat, a *inflow.Sum) {
+func (c *change) dropDead(keep kernels.Mat, a *actstats.Sum) {
 	c.t.Dead = len(a.Dead)
 	for i := range keep.Rows {
 		for _, j := range a.Dead {
@@ -232,13 +232,13 @@ func (c *change) dropDead(keep kernels.Mat, a *inflow.Sum) {
 }
 
 // leastSquares runs ADMM over a matrix.
-func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *inflow.Stats) error {
+func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *actstats.Stats) error {
 	a := stats.SumOf(l.Name)
 	h, err := stats.HessianOf(a, l)
 	if err != nil {
 		return err
 	}
-	if c.after, err = host.F32(w.dev, c.in.W); err != nil {
+	if c.after, err = hostmat.F32(w.dev, c.in.W); err != nil {
 		return err
 	}
 	u := w.o.Update
@@ -264,7 +264,7 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 
 // refine runs DSnoT over a matrix, and measures on a sample of tokens what that does to its outputs.
 func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
-	x, err := host.F32(w.dev, c.in.W)
+	x, err := hostmat.F32(w.dev, c.in.W)
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 	if tokens.IsZero() {
 		return nil
 	}
-	if a, b, ok := effect.OfMasks(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
+	if a, b, ok := reconerr.OfMasks(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
 		copy(mask, before)
 		c.t.Swaps = 0
 	}
@@ -297,7 +297,7 @@ func (c *change) compared(masked, updated float64, guard bool) (undo bool) {
 }
 
 // measureChange compares what zeroing alone and what the update do to the outputs.
-func (w *walk) measureChange(l lm.Linear, c *change, stats *inflow.Stats) error {
+func (w *walk) measureChange(l lm.Linear, c *change, stats *actstats.Stats) error {
 	if c.after.IsZero() {
 		return nil
 	}
@@ -305,15 +305,15 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *inflow.Stats) error 
 	if err != nil {
 		return err
 	}
-	before, err := host.F32(w.dev, c.in.W)
+	before, err := hostmat.F32(w.dev, c.in.W)
 	if err != nil {
 		return err
 	}
-	keep, err := host.Bytes(w.dev, c.keep)
+	keep, err := hostmat.Bytes(w.dev, c.keep)
 	if err != nil {
 		return err
 	}
-	if a, b, ok := effect.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok && c.compared(a, b, w.o.Update.Guard) {
+	if a, b, ok := reconerr.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok && c.compared(a, b, w.o.Update.Guard) {
 		c.after = kernels.Mat{}
 	}
 	return nil

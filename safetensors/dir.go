@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // Dir is a model in a folder: one safetensors file, or several (shards) that an index brings together. It reads like
@@ -41,7 +41,7 @@ func OpenDir(path string) (*Dir, error) {
 	if !stat.IsDir() {
 		return openSingle(path)
 	}
-	root, err := regular.OpenFolder(path)
+	root, err := safefile.OpenFolder(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
@@ -68,7 +68,7 @@ func openSingle(path string) (*Dir, error) {
 	return d, nil
 }
 
-func (d *Dir) open(root *regular.Folder) error {
+func (d *Dir) open(root *safefile.Folder) error {
 	names, err := folderNames(root)
 	if err != nil {
 		return locate(err, d.path, "")
@@ -100,7 +100,7 @@ func (d *Dir) open(root *regular.Folder) error {
 }
 
 // folderNames lists the folder, sorted.
-func folderNames(root *regular.Folder) ([]string, error) {
+func folderNames(root *safefile.Folder) ([]string, error) {
 	f, err := root.Open(".")
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func folderNames(root *regular.Folder) ([]string, error) {
 }
 
 // choose finds what the folder is opened by: it sets the index, or gives the single file.
-func (d *Dir) choose(root *regular.Folder, names []string) (single string, err error) {
+func (d *Dir) choose(root *safefile.Folder, names []string) (single string, err error) {
 	if _, found := slices.BinarySearch(names, IndexName); found {
 		d.index, err = readIndex(root, d.path, IndexName)
 		return "", err
@@ -165,7 +165,7 @@ func (d *Dir) checkPresent(names []string) error {
 }
 
 // openShard opens one shard and compares it with the index.
-func (d *Dir) openShard(root *regular.Folder, shard string) error {
+func (d *Dir) openShard(root *safefile.Folder, shard string) error {
 	path := filepath.Join(d.path, shard)
 	raw, err := openInside(root, d.path, shard)
 	if err != nil {

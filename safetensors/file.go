@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // maxFileSize is the largest file that can be mapped and indexed by an int.
@@ -93,7 +93,7 @@ func mapFile(f *os.File, path string) (*File, error) {
 		return nil, fault(err, -1, "mapping %d bytes", size)
 	}
 	sf := &File{path: path, header: h, size: size, data: data, file: f, mapped: true}
-	mapped.Add(data, sf.lost)
+	mmapsafe.Add(data, sf.lost)
 	return sf, nil
 }
 
@@ -276,7 +276,7 @@ func (f *File) View(name string, fn func(data []byte) error) (err error) {
 	if !f.mapped || len(data) == 0 {
 		return fn(data)
 	}
-	return mapped.Do(func() error { return fn(data) })
+	return mmapsafe.Do(func() error { return fn(data) })
 }
 
 // lost is the error of a fault at a byte of the mapping.
@@ -311,6 +311,6 @@ func (f *File) Close() error {
 	if !f.mapped {
 		return nil
 	}
-	mapped.Remove(data, f.shortened())
+	mmapsafe.Remove(data, f.shortened())
 	return locate(errors.Join(unix.Munmap(data), f.file.Close()), f.path, "")
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzOpen gives any bytes to the reader. What it accepts must be readable throughout, and
@@ -27,7 +27,7 @@ func FuzzOpen(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		defer hostile.Watch(t, len(b))()
+		defer fuzzlimit.Watch(t, len(b))()
 		src, err := OpenBytes(b)
 		if err != nil {
 			if err.Error() == "" || bytes.ContainsRune([]byte(err.Error()), '\n') {
@@ -74,7 +74,7 @@ func FuzzIndex(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		defer hostile.Watch(t, len(b))()
+		defer fuzzlimit.Watch(t, len(b))()
 		x, err := parseIndex(b)
 		if err != nil {
 			return

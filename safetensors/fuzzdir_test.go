@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzOpenDir: an index and two shards from a stranger. What opens has every tensor where the index says, and reads.
@@ -21,8 +21,8 @@ func FuzzOpenDir(f *testing.F) {
 	f.Add([]byte(`{"weight_map":{"x":"`+a+`","y":"`+b+`"}}`), tensor("x"), tensor("x"), []byte{1, 2})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, index []byte, first, second string, data []byte) {
-		defer hostile.Watch(t, len(index)+len(first)+len(second)+len(data))()
-		for name, text := range map[string][]byte{IndexName: index, a: hostile.File(first, data), b: hostile.File(second, data)} {
+		defer fuzzlimit.Watch(t, len(index)+len(first)+len(second)+len(data))()
+		for name, text := range map[string][]byte{IndexName: index, a: fuzzlimit.File(first, data), b: fuzzlimit.File(second, data)} {
 			if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // IndexName and SingleName are the files that a folder is opened by.
@@ -125,7 +125,7 @@ func plainName(name string) bool {
 
 // openInside opens a file of the folder for reading. Of symbolic links that leave the folder all but those of the hub's cache are
 // refused; dir is the folder's path for messages.
-func openInside(root *regular.Folder, dir, name string) (*os.File, error) {
+func openInside(root *safefile.Folder, dir, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		return f, nil
@@ -143,7 +143,7 @@ func openInside(root *regular.Folder, dir, name string) (*os.File, error) {
 }
 
 // readIndex reads and checks an index file of the folder.
-func readIndex(root *regular.Folder, dir, name string) (*index, error) {
+func readIndex(root *safefile.Folder, dir, name string) (*index, error) {
 	f, err := openInside(root, dir, name)
 	if err != nil {
 		return nil, err

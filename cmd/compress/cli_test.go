@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 )
 
@@ -36,14 +36,14 @@ func TestEveryVerb(t *testing.T) {
 			visit(sub)
 		}
 	}
-	for _, c := range root(shell.New(nil, nil, nil)).Commands() {
+	for _, c := range root(cli.New(nil, nil, nil)).Commands() {
 		visit(c)
 	}
 }
 
 // TestHelpFitsTheTerminal: no line of prose is wider than the terminal, and examples are whole.
 func TestHelpFitsTheTerminal(t *testing.T) {
-	root := root(shell.New(nil, nil, nil))
+	root := root(cli.New(nil, nil, nil))
 	for _, c := range root.Commands() {
 		var b bytes.Buffer
 		c.SetOut(&b)

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -16,47 +16,47 @@ type convertFlags struct {
 	overwrite               bool
 }
 
-func convertCmd(a *shell.App) *cobra.Command {
+func convertCmd(a *cli.App) *cobra.Command {
 	var o convertFlags
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "convert SRC --out DIR", Short: "Change dtype, shards or packing of a checkpoint",
 		Long: "Writes a checkpoint again with another element type, in shards of another size, or with pruned matrices packed as " +
 			"a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). Rounding is to nearest even; a value " +
 			"that does not fit the new type is an error. Memory stays below 1 GiB whatever the model's size.",
 		Example: "compress convert pruned --save bitmask --out packed\ncompress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
 		Args:    cobra.ExactArgs(1),
-		Check: func(*shell.Job, []string) error {
-			_, err := shell.ShardLimit(o.shard)
+		Check: func(*cli.Job, []string) error {
+			_, err := cli.ShardLimit(o.shard)
 			return err
 		},
-		Run: func(j *shell.Job, args []string) (any, error) { return convert(j, args[0], o) },
+		Run: func(j *cli.Job, args []string) (any, error) { return convert(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&o.dtype, "dtype", "keep", "element type of the output; keep, f32, bf16 or f16")
 	f.StringVar(&o.save, "save", "dense", "form of pruned matrices; dense (zeros stay where they are) or bitmask")
-	f.StringVar(&o.shard, "max-shard-size", "keep", shell.ShardHelp+", keep for the source's files")
+	f.StringVar(&o.shard, "max-shard-size", "keep", cli.ShardHelp+", keep for the source's files")
 	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
-	shell.Require(cmd, "out")
-	shell.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
-	shell.OneDType(cmd, "dtype", "keep")
-	shell.OneOf(cmd, "save", "dense", "bitmask")
+	cli.Require(cmd, "out")
+	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
+	cli.OneDType(cmd, "dtype", "keep")
+	cli.OneOf(cmd, "save", "dense", "bitmask")
 	return cmd
 }
 
-func convert(j *shell.Job, path string, o convertFlags) (any, error) {
-	limit, err := shell.ShardLimit(o.shard)
+func convert(j *cli.Job, path string, o convertFlags) (any, error) {
+	limit, err := cli.ShardLimit(o.shard)
 	if err != nil {
 		return nil, err
 	}
 	to := safetensors.DType(0)
 	if o.dtype != "keep" {
-		if to, err = shell.DType("dtype", o.dtype); err != nil {
-			return nil, shell.Usagef("%w, keep", err)
+		if to, err = cli.DType("dtype", o.dtype); err != nil {
+			return nil, cli.Usagef("%w, keep", err)
 		}
 	}
 	if o.save != "dense" && o.save != "bitmask" {
-		return nil, shell.Usagef("--save %q; known: dense, bitmask", o.save)
+		return nil, cli.Usagef("--save %q; known: dense, bitmask", o.save)
 	}
 	dev, err := j.Device()
 	if err != nil {
@@ -74,8 +74,8 @@ func convert(j *shell.Job, path string, o convertFlags) (any, error) {
 		j.Remark("%d NaN or infinite values in %d of the tensors that were cast, the first: %s; they are in the source, and in the output too", r.NonFinite, len(r.NonFiniteIn), r.NonFiniteIn[0])
 	}
 	t := &report.Table{Columns: report.Columns("", "bytes", "tensors", "shards")}
-	t.Add("source", shell.Size(r.BytesIn), nil, nil)
-	t.Add("output", shell.Size(r.BytesOut), r.Tensors, r.Shards)
+	t.Add("source", cli.Size(r.BytesIn), nil, nil)
+	t.Add("output", cli.Size(r.BytesOut), r.Tensors, r.Shards)
 	t.Note = fmt.Sprintf("%d cast, %d packed, %d unpacked; in %s", r.Cast, r.Packed, r.Unpacked, r.Out)
 	j.Table(t)
 	return r, nil

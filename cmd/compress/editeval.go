@@ -3,13 +3,13 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/planning"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/editevalcmd"
 )
 
-func editevalCmd(a *shell.App) *cobra.Command {
-	var o planning.Options
-	cmd := a.Verb(shell.Verb{
+func editevalCmd(a *cli.App) *cobra.Command {
+	var o editevalcmd.Options
+	cmd := a.Verb(cli.Verb{
 		Use: "editeval PLAN.yaml --out DIR", Short: "Ask what editing costs: editors, numbers of edits and tasks in one run",
 		Long: "Carries out a plan: every editor writes growing numbers of edits into every model, and after each number it is measured which edits still hold " +
 			"and what the model has lost on tasks and texts, with paired tests against the unedited model. The plan names models (plain, pruned, mediated, " +
@@ -21,7 +21,7 @@ func editevalCmd(a *shell.App) *cobra.Command {
 		Example: "compress editeval cmd/compress/testdata/editeval/nano.yaml --dry-run\n" +
 			"compress editeval cmd/compress/testdata/editeval/nano.yaml --out edited",
 		Args: cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return planning.Run(j, args[0], o) },
+		Run: func(j *cli.Job, args []string) (any, error) { return editevalcmd.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write")

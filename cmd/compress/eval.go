@@ -3,15 +3,15 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 )
 
-func evalCmd(a *shell.App) *cobra.Command {
-	var o scoring.Options
-	cmd := a.Verb(shell.Verb{
+func evalCmd(a *cli.App) *cobra.Command {
+	var o evalcmd.Options
+	cmd := a.Verb(cli.Verb{
 		Use: "eval MODEL --tasks LIST --out DIR", Short: "Evaluate a model on benchmark tasks",
 		Long: "Evaluates a model by the conventions of lm-evaluation-harness: the same task files, prompts, tokens, metrics and standard " +
 			"errors. LIST names tasks, groups, tags, task files, folders or patterns of these, with commas between. DIR gets results.json, " +
@@ -19,8 +19,8 @@ func evalCmd(a *shell.App) *cobra.Command {
 			"directory, beside the task file and in --task-data.",
 		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Check: func(*shell.Job, []string) error { return scoring.CheckFlags(o) },
-		Run:   func(j *shell.Job, args []string) (any, error) { return scoring.Run(j, args[0], o) },
+		Check: func(*cli.Job, []string) error { return evalcmd.CheckFlags(o) },
+		Run:   func(j *cli.Job, args []string) (any, error) { return evalcmd.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between")
@@ -34,8 +34,8 @@ func evalCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Task.MaxLength, "max-length", 0, "tokens of a sequence; 0 is what the model has")
 	f.IntVar(&o.Task.Bootstrap, "bootstrap-iters", 100_000, "resamples of the bootstrap; for standard errors that have no formula, -1 leaves standard errors out")
 	f.Uint64Var(&o.FewshotSeed, "fewshot-seed", 1234, "seed of the draws of examples")
-	f.StringVar(&o.Chat, "apply-chat-template", scoring.NoChat, "write prompts as conversations by the tokenizer's chat template; =NAME is one of several")
-	f.Lookup("apply-chat-template").NoOptDefVal = scoring.OwnChat
+	f.StringVar(&o.Chat, "apply-chat-template", evalcmd.NoChat, "write prompts as conversations by the tokenizer's chat template; =NAME is one of several")
+	f.Lookup("apply-chat-template").NoOptDefVal = evalcmd.OwnChat
 	f.StringVar(&o.Multiturn, "fewshot-as-multiturn", "", "examples as messages of their own: true (the default with a chat template) or false")
 	f.Lookup("fewshot-as-multiturn").NoOptDefVal = "true"
 	f.StringVar(&o.Task.System, "system-instruction", "", "text of the system, before the description of the task")
@@ -45,81 +45,81 @@ func evalCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run; or widen a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
-	shell.Complete(cmd, "fewshot-as-multiturn", "true", "false")
-	shell.CompleteFiles(cmd, "tasks", scoring.TaskNames)
-	shell.Require(cmd, "tasks", "out")
-	shell.Inputs(cmd, "adapter", "task-data")
-	shell.Alias(cmd, "data", "task-data")
+	cli.Complete(cmd, "fewshot-as-multiturn", "true", "false")
+	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
+	cli.Require(cmd, "tasks", "out")
+	cli.Inputs(cmd, "adapter", "task-data")
+	cli.Alias(cmd, "data", "task-data")
 	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a), evalBatchCmd(a))
 	return cmd
 }
 
-func evalCompareCmd(a *shell.App) *cobra.Command {
+func evalCompareCmd(a *cli.App) *cobra.Command {
 	draws := 10_000
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "compare RUN_A RUN_B", Short: "Test the differences between two evaluations",
 		Long: "Pairs the documents of two outputs of eval and tests every difference: McNemar's exact test where documents are right or " +
 			"wrong, otherwise a paired bootstrap, which gives the intervals too.",
 		Example: "compress eval compare dense-run pruned-run",
 		Args:    cobra.ExactArgs(2),
-		Run:     func(j *shell.Job, args []string) (any, error) { return scoring.Compare(j, args[0], args[1], draws) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return evalcmd.Compare(j, args[0], args[1], draws) },
 	})
 	cmd.Flags().IntVar(&draws, "bootstrap-iters", draws, "resamples of the bootstrap")
-	shell.Alias(cmd, "draws", "bootstrap-iters")
+	cli.Alias(cmd, "draws", "bootstrap-iters")
 	return cmd
 }
 
-func evalBatchCmd(a *shell.App) *cobra.Command {
-	o := scoring.Options{LogSamples: true, FewshotSeed: 1234}
-	var who crew.Where
-	cmd := a.Verb(shell.Verb{
+func evalBatchCmd(a *cli.App) *cobra.Command {
+	o := evalcmd.Options{LogSamples: true, FewshotSeed: 1234}
+	var who workers.Where
+	cmd := a.Verb(cli.Verb{
 		Use: "batch PLAN.yaml --out DIR", Short: "Evaluate several models on several tasks and compare them",
 		Long: "Runs every model of a plan (models: paths, or name, path and adapter; tasks; data; num_fewshot; limit; bootstrap_iters; " +
 			"max_length, apply_chat_template, fewshot_as_multiturn, system_instruction) on every task, through a durable queue, and compares " +
 			"all models with the first. DIR gets the output of every run under MODEL/TASK, comparison.json and comparison.md. Processes of the " +
 			"verb worker take runs with --cluster or --listen; they have to reach the models, the data and the folder beside DIR under the same paths.",
 		Example: "compress eval batch plan.yaml --out runs", Args: cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Batch(j, args[0], o, who) },
+		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Batch(j, args[0], o, who) },
 	})
 	cmd.Flags().StringVar(&o.Out, "out", "", "folder to write")
 	cmd.Flags().StringVar(&o.Task.Cache, "cache", "", "folder of what runs share; answers, by weights and request")
 	who.Add(cmd.Flags(), 1, ", each with a model in memory")
 	cmd.Flags().BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	shell.Require(cmd, "out")
+	cli.Require(cmd, "out")
 	return cmd
 }
 
-func evalTasksCmd(a *shell.App) *cobra.Command {
-	list := a.Verb(shell.Verb{
+func evalTasksCmd(a *cli.App) *cobra.Command {
+	list := a.Verb(cli.Verb{
 		Use: "list", Short: "List the tasks that come with the program",
 		Long:    "Lists the tasks, groups and tags whose definitions come with the program; their data do not.",
 		Example: "compress eval tasks list", Args: cobra.NoArgs,
-		Run: func(j *shell.Job, _ []string) (any, error) { return scoring.Definitions(j, nil) },
+		Run: func(j *cli.Job, _ []string) (any, error) { return evalcmd.Definitions(j, nil) },
 	})
-	show := a.Verb(shell.Verb{
+	show := a.Verb(cli.Verb{
 		Use: "show TASK…", Short: "Show the definition of tasks",
 		Long:    "Shows where tasks, groups or task files are defined, what they ask for, and which data files they read.",
 		Example: "compress eval tasks show arc_easy mmlu", Args: cobra.MinimumNArgs(1),
-		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Definitions(j, args) },
+		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Definitions(j, args) },
 	})
 	var data []string
-	var o scoring.Options
-	check := a.Verb(shell.Verb{
+	var o evalcmd.Options
+	check := a.Verb(cli.Verb{
 		Use: "check TASK…", Short: "Try tasks without a model",
 		Long:    "Reads task files and their data, makes every prompt, and says what is wrong; for a single task it shows the first prompt.",
 		Example: "compress eval tasks check testdata/nano/tasks", Args: cobra.MinimumNArgs(1),
-		Run: func(j *shell.Job, args []string) (any, error) { return scoring.Check(j, args, data, o) },
+		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Check(j, args, data, o) },
 	})
 	check.Flags().StringSliceVar(&data, "task-data", nil, "folders in which data files of --tasks are looked for, with commas between")
 	check.Flags().IntVar(&o.Task.Limit, "limit", 0, "take the first only; documents of each task, 0 is all")
-	shell.Inputs(check, "task-data")
-	shell.Alias(check, "data", "task-data")
-	cmd := a.Verb(shell.Verb{
+	cli.Inputs(check, "task-data")
+	cli.Alias(check, "data", "task-data")
+	cmd := a.Verb(cli.Verb{
 		Use: "tasks", Short: "List, show and check tasks",
 		Long:    "Lists the tasks that come with the program, shows definitions, and checks task files without a model.",
 		Example: "compress eval tasks list\ncompress eval tasks check my-task.yaml", Args: cobra.NoArgs,
-		Run: func(*shell.Job, []string) (any, error) {
-			return nil, shell.Usagef("list, show or check? see compress eval tasks --help")
+		Run: func(*cli.Job, []string) (any, error) {
+			return nil, cli.Usagef("list, show or check? see compress eval tasks --help")
 		},
 	})
 	cmd.AddCommand(list, show, check)

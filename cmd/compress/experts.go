@@ -3,58 +3,58 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediating"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-func expertsCmd(a *shell.App) *cobra.Command {
-	cmd := a.Verb(shell.Verb{
+func expertsCmd(a *cli.App) *cobra.Command {
+	cmd := a.Verb(cli.Verb{
 		Use: "experts", Short: "Use a folder of experts that merge made by mediate",
 		Long: "Works on folders that merge_method: mediate wrote: export writes an expert or a mixture as an ordinary checkpoint, route " +
 			"shows which experts would answer a prompt, verify compares every hash and gives the errors of reconstruction.",
 		Example: "compress experts verify merged\ncompress experts export merged --task sums --out sums",
 		Args:    cobra.NoArgs,
-		Run: func(*shell.Job, []string) (any, error) {
-			return nil, shell.Usagef("export, route or verify? see compress experts --help")
+		Run: func(*cli.Job, []string) (any, error) {
+			return nil, cli.Usagef("export, route or verify? see compress experts --help")
 		},
 	})
 	cmd.AddCommand(expertsExportCmd(a), expertsRouteCmd(a), expertsVerifyCmd(a))
 	return cmd
 }
 
-func expertsExportCmd(a *shell.App) *cobra.Command {
+func expertsExportCmd(a *cli.App) *cobra.Command {
 	var o mediating.ExportOptions
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "export DIR --out DIR", Short: "Write an expert, or a mixture of experts, as an ordinary checkpoint",
 		Long: "Writes the model of a mediated folder under fixed weights as an ordinary checkpoint: --task takes one expert, --weights several. " +
 			"The files of these experts must be those that the manifest describes; only experts verify compares the dense model's too.",
 		Example: "compress experts export merged --weights sums=0.6,news=0.4 --out mixed",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) { return mediating.Export(j, args[0], o) },
+		Run: func(j *cli.Job, args []string) (any, error) { return mediating.Export(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Task, "task", "", "one expert")
 	f.StringVar(&o.Weights, "weights", "", "weights of what is combined; by expert, such as a=0.6,b=0.4, dense for none")
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
-	f.StringVar(&o.Shard, "max-shard-size", "5GB", shell.ShardHelp)
+	f.StringVar(&o.Shard, "max-shard-size", "5GB", cli.ShardHelp)
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	shell.Complete(cmd, "max-shard-size", "none", "500MB", "2GB", "5GB")
+	cli.Complete(cmd, "max-shard-size", "none", "500MB", "2GB", "5GB")
 	cmd.MarkFlagsOneRequired("task", "weights")
 	cmd.MarkFlagsMutuallyExclusive("task", "weights")
-	shell.Require(cmd, "out")
+	cli.Require(cmd, "out")
 	return cmd
 }
 
-func expertsRouteCmd(a *shell.App) *cobra.Command {
+func expertsRouteCmd(a *cli.App) *cobra.Command {
 	var o mediating.RouteOptions
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "route DIR", Short: "Show which experts would answer a prompt",
 		Long: "Shows for each prompt the probability of every expert, the uncertainty, the distance to what the router knows, and the " +
 			"weights that follow. --features takes a file with the tensor features [n, d] instead of prompts.",
 		Example: "compress experts route merged --prompt 'Question: 14 + 6 ='",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return mediating.Route(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return mediating.Route(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Prompt, "prompt", "", "text of the prompt; it is routed")
@@ -68,19 +68,19 @@ func expertsRouteCmd(a *shell.App) *cobra.Command {
 	f.Float64Var(&o.Policy.Soften, "soften", 1, "factor on the calibrated temperature")
 	cmd.MarkFlagsOneRequired("prompt", "file", "features")
 	cmd.MarkFlagsMutuallyExclusive("prompt", "file", "features")
-	shell.Inputs(cmd, "file", "features")
-	shell.MayBeEmpty(cmd, "select", "prompt")
-	shell.Complete(cmd, "select", "top1", "all", "dense")
-	shell.OneOf(cmd, "outside", "merge", "dense", "ignore")
+	cli.Inputs(cmd, "file", "features")
+	cli.MayBeEmpty(cmd, "select", "prompt")
+	cli.Complete(cmd, "select", "top1", "all", "dense")
+	cli.OneOf(cmd, "outside", "merge", "dense", "ignore")
 	return cmd
 }
 
-func expertsVerifyCmd(a *shell.App) *cobra.Command {
-	return a.Verb(shell.Verb{
+func expertsVerifyCmd(a *cli.App) *cobra.Command {
+	return a.Verb(cli.Verb{
 		Use: "verify DIR", Short: "Check a folder of experts",
 		Long: "Compares the hash of every file but README.md with the manifest, which no other verb does, counts the kept elements, and gives every expert's error of reconstruction: " +
 			"measured on its own files where these are still there unchanged, otherwise as noted.",
 		Example: "compress experts verify merged", Args: cobra.ExactArgs(1),
-		Run: func(j *shell.Job, args []string) (any, error) { return mediating.Verify(j, args[0]) },
+		Run: func(j *cli.Job, args []string) (any, error) { return mediating.Verify(j, args[0]) },
 	})
 }

@@ -3,14 +3,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/passes"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-func forwardCmd(a *shell.App) *cobra.Command {
+func forwardCmd(a *cli.App) *cobra.Command {
 	var o passes.Options
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "forward MODEL --ids IN.safetensors --out OUT.safetensors", Short: "Run a model on token ids and write what it computes",
 		Long: "Reads input_ids (I64 or I32, [B,T]) and, if present, labels of the same shape: aligned with input_ids, shifted by one for " +
 			"the loss, -100 skipped. Writes loss [1] (mean over all counted positions), logits [B,T,V] and loss_per_token [B,T-1] " +
@@ -19,7 +19,7 @@ func forwardCmd(a *shell.App) *cobra.Command {
 			"file block by block.",
 		Example: "compress forward testdata/nano/base --ids IN.safetensors --out logits.safetensors --hidden --grad",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return passes.Run(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return passes.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.IDs, "ids", "", ".safetensors file with input_ids")
@@ -29,7 +29,7 @@ func forwardCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	mediated.Add(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first, and --grad gives the gradients of its parameters")
-	shell.Require(cmd, "ids", "out")
-	shell.Inputs(cmd, "ids", "adapter")
+	cli.Require(cmd, "ids", "out")
+	cli.Inputs(cmd, "ids", "adapter")
 	return cmd
 }

@@ -3,20 +3,20 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/cmd/compress/internal/texts"
 )
 
-func generateCmd(a *shell.App) *cobra.Command {
+func generateCmd(a *cli.App) *cobra.Command {
 	var o texts.GenerateOptions
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "generate MODEL --prompt S", Short: "Continue a text",
 		Long: "Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, the default, always takes " +
 			"the likeliest token; otherwise tokens are drawn, the same ones for the same --seed.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return texts.Generate(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return texts.Generate(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Prompt, "prompt", "", "text of the prompt; it is continued")
@@ -26,8 +26,8 @@ func generateCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.TopK, "top-k", 0, "draw from this many likeliest tokens; 0 is all")
 	mediated.Add(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
-	shell.Require(cmd, "prompt")
-	shell.Inputs(cmd, "adapter")
-	shell.MayBeEmpty(cmd, "prompt")
+	cli.Require(cmd, "prompt")
+	cli.Inputs(cmd, "adapter")
+	cli.MayBeEmpty(cmd, "prompt")
 	return cmd
 }

@@ -3,24 +3,24 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/inspecting"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
 )
 
-func inspectCmd(a *shell.App) *cobra.Command {
-	var o inspecting.Options
-	cmd := a.Verb(shell.Verb{
+func inspectCmd(a *cli.App) *cobra.Command {
+	var o modelcmd.Options
+	cmd := a.Verb(cli.Verb{
 		Use: "inspect [PATH]", Short: "Show what a checkpoint holds, check it, or show the device",
 		Long: "Shows architecture, parameters, element types and the share of zeros for every role. PATH is a folder or one .safetensors " +
 			"file; without it the device is shown: name, instruction sets, memory and the operations it leaves to the reference " +
 			"backend. --verify also checks shapes against config.json and looks for NaN and infinities.",
 		Example: "compress inspect testdata/nano/base --verify\ncompress inspect diff testdata/nano/base testdata/nano/sums\ncompress inspect --device cpu",
 		Args:    cobra.MaximumNArgs(1),
-		Run: func(j *shell.Job, args []string) (any, error) {
+		Run: func(j *cli.Job, args []string) (any, error) {
 			if len(args) == 0 {
-				return inspecting.Device(j)
+				return modelcmd.Device(j)
 			}
-			return inspecting.Checkpoint(j, args[0], o)
+			return modelcmd.Checkpoint(j, args[0], o)
 		},
 	})
 	f := cmd.Flags()
@@ -32,16 +32,16 @@ func inspectCmd(a *shell.App) *cobra.Command {
 	return cmd
 }
 
-func inspectDiffCmd(a *shell.App) *cobra.Command {
+func inspectDiffCmd(a *cli.App) *cobra.Command {
 	all := false
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "diff A B", Short: "Compare two checkpoints tensor by tensor",
 		Long: "Compares names, types, shapes and values of two folders or .safetensors files. Values are compared as numbers, so that " +
 			"a BF16 and an F32 copy of a model can be told apart by how far they differ. Tensors that are equal are only counted, " +
 			"unless --all is given.",
 		Example: "compress inspect diff testdata/nano/base testdata/nano/sums",
 		Args:    cobra.ExactArgs(2),
-		Run:     func(j *shell.Job, args []string) (any, error) { return inspecting.Diff(j, args[0], args[1], all) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Diff(j, args[0], args[1], all) },
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "list equal tensors too")
 	return cmd

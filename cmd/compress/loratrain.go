@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
-	"github.com/modelcompress/compress/cmd/compress/internal/training"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora"
 )
@@ -18,11 +18,11 @@ compress lora train MODEL --kind lora --rank 16 --targets q,v --data chats.jsonl
 compress lora train MODEL --kind full --optimizer adalomo --data FILE --out DIR
 compress lora train MODEL --config run.yaml --resume`
 
-func loraTrainCmd(a *shell.App) *cobra.Command {
-	var o training.Options
+func loraTrainCmd(a *cli.App) *cobra.Command {
+	var o loracmd.Options
 	var config string
 	var cmd *cobra.Command
-	cmd = a.Verb(shell.Verb{
+	cmd = a.Verb(cli.Verb{
 		Use: "train MODEL --data FILE --out DIR", Short: "Train an adapter, or a whole model",
 		Long: "Trains a Mixture of Shards, a LoRA or one of its relatives on a frozen base, or with --kind full every parameter. Data: plain text; JSONL with text, " +
 			"with prompt and completion, or with chat messages (of the latter two only the answers count); or a .safetensors file with input_ids and labels [steps,B,T], " +
@@ -30,29 +30,29 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 			"with the curves. --resume goes on after an interruption, to the same bytes. --config reads the same settings from a YAML file.",
 		Example: loraTrainExample,
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Check: func(*shell.Job, []string) error {
+		Check: func(*cli.Job, []string) error {
 			settings := config
 			if _, err := os.Stat(config); err == nil { // it may be made by another job of a plan
-				if err := training.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
+				if err := loracmd.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
 					return err
 				}
 				settings = ""
 			}
-			return training.Check(o, settings)
+			return loracmd.Check(o, settings)
 		},
-		Run: func(j *shell.Job, args []string) (any, error) {
+		Run: func(j *cli.Job, args []string) (any, error) {
 			if config != "" {
-				if err := training.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
+				if err := loracmd.Configure(config, cmd.Flags(), trainKeys(cmd)); err != nil {
 					return nil, err
 				}
 			}
-			if err := training.Idle(cmd.Flags()); err != nil {
+			if err := loracmd.Idle(cmd.Flags()); err != nil {
 				return nil, err
 			}
 			if o.Start != "" { // its kind and sizes hold, unless they are asked for
 				o.Kind, o.Rank, o.Alpha = given(cmd, "kind", o.Kind), given(cmd, "rank", o.Rank), given(cmd, "alpha", o.Alpha)
 			}
-			return training.Train(j, args[0], o)
+			return loracmd.Train(j, args[0], o)
 		},
 	})
 	f := cmd.Flags()
@@ -73,14 +73,14 @@ func loraTrainCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	addAdapterFlags(f, &o.Options)
 	addRunFlags(f, &o.Options)
-	shell.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
-	shell.MayBeEmpty(cmd, "memory")
-	shell.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
+	cli.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
+	cli.MayBeEmpty(cmd, "memory")
+	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
 	for flag, words := range map[string][]string{
 		"kind": lora.Kinds, "schedule": optim.ScheduleNames, "optimizer": lora.Optimizers, "sampling": {"official", "balanced", "pure"},
 		"bias": {"none", "all", "lora_only"},
 	} {
-		shell.Complete(cmd, flag, words...)
+		cli.Complete(cmd, flag, words...)
 	}
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -26,7 +26,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	signal.Ignore(syscall.SIGXFSZ) // a limit on file sizes is then an error of the write, not the end of the process
-	a := shell.New(args, stdout, stderr)
+	a := cli.New(args, stdout, stderr)
 	return a.Execute(ctx, root(a))
 }
 
@@ -40,7 +40,7 @@ func ends() []os.Signal {
 }
 
 // root is the command with every verb: this list is the whole command table.
-func root(a *shell.App) *cobra.Command {
+func root(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compress",
 		Short: "Make language models smaller and measure what it costs",

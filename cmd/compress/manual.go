@@ -3,22 +3,22 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/manual"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-func manCmd(a *shell.App) *cobra.Command {
+func manCmd(a *cli.App) *cobra.Command {
 	out := ""
 	var cmd *cobra.Command
-	cmd = a.Verb(shell.Verb{
+	cmd = a.Verb(cli.Verb{
 		Use: "man --out DIR", Short: "Write manual pages",
 		Long: "Writes a manual page (section 1, in roff) for the program and for every verb to a folder, which is made if it is not there. Pages of the same " +
 			"names are replaced, nothing else is touched. Pages depend on nothing but the program.",
 		Example: "compress man --out /usr/local/share/man/man1",
 		Args:    cobra.NoArgs,
-		Run:     func(j *shell.Job, _ []string) (any, error) { return manual.Write(j, cmd.Root(), out) },
+		Run:     func(j *cli.Job, _ []string) (any, error) { return manual.Write(j, cmd.Root(), out) },
 	})
 	cmd.Flags().StringVar(&out, "out", "", "folder to write")
-	shell.Require(cmd, "out")
+	cli.Require(cmd, "out")
 	return cmd
 }

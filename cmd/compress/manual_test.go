@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/manual"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
 // TestManual: there is a page for every verb, with every flag, the same one each time, and groff finds nothing to say of it.
@@ -61,7 +61,7 @@ func TestManual(t *testing.T) {
 // completed is what the shell offers at the end of a command line.
 func completed(t *testing.T, args ...string) string {
 	var out bytes.Buffer
-	a := shell.New(append([]string{cobra.ShellCompRequestCmd}, args...), &out, &bytes.Buffer{})
+	a := cli.New(append([]string{cobra.ShellCompRequestCmd}, args...), &out, &bytes.Buffer{})
 	if code := a.Execute(context.Background(), root(a)); code != 0 {
 		t.Fatalf("%q: exit code %d", args, code)
 	}

@@ -3,14 +3,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
-	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 )
 
-func mergeSearchCmd(a *shell.App) *cobra.Command {
+func mergeSearchCmd(a *cli.App) *cobra.Command {
 	var o mergesearch.Options
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "search RECIPE.yaml --out DIR", Short: "Find the open numbers of a recipe",
 		Long: "Finds the numbers that a recipe leaves open, written {search: [low, high]}, by an evolution strategy (CMA-ES; draws outside of the bounds are " +
 			"mirrored back). The loss of a candidate is the mean, by weight, of the nats per token on each --data and of each --tasks: 1 less the metric where " +
@@ -20,8 +20,8 @@ func mergeSearchCmd(a *shell.App) *cobra.Command {
 			"result. The folder gets best.yaml, the recipe with the best numbers, and a journal from which an interrupted search continues with --resume.",
 		Example: "compress merge search recipe.yaml --data held-out.txt --tasks lab_base.yaml=2 --out found",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Check: func(*shell.Job, []string) error { return mergesearch.Check(o) },
-		Run:   func(j *shell.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
+		Check: func(*cli.Job, []string) error { return mergesearch.Check(o) },
+		Run:   func(j *cli.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Data, "data", nil, "text, JSONL or token ids; held out, several times for several, with =WEIGHT if one should count more or less than 1")
@@ -40,9 +40,9 @@ func mergeSearchCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.InMemory, "in-memory", "", "memory for candidates, one for each worker that fits; none merges them on the disk, empty is half of what is free")
 	o.Where.Add(f, 0, "")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	shell.CompleteFiles(cmd, "tasks", scoring.TaskNames)
-	shell.Require(cmd, "out")
-	shell.Inputs(cmd, "data", "tasks", "task-data")
-	shell.MayBeEmpty(cmd, "metric", "in-memory")
+	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
+	cli.Require(cmd, "out")
+	cli.Inputs(cmd, "data", "tasks", "task-data")
+	cli.MayBeEmpty(cmd, "metric", "in-memory")
 	return cmd
 }

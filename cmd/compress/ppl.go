@@ -3,22 +3,22 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/measure"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-func pplCmd(a *shell.App) *cobra.Command {
-	var o measure.Options
-	cmd := a.Verb(shell.Verb{
+func pplCmd(a *cli.App) *cobra.Command {
+	var o perplexity.Options
+	cmd := a.Verb(cli.Verb{
 		Use: "ppl MODEL --data FILE", Short: "Measure the perplexity of a model on a text",
 		Long: "Measures perplexity, exp of the mean negative log-likelihood in nats per token, with its standard error over windows. " +
 			"window: the text is cut into windows of --seqlen that do not overlap (what papers on pruning report). rolling: every " +
 			"token is predicted once, windows overlap by --seqlen minus --stride. FILE: text, JSONL, or token ids (.safetensors, .json).",
 		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return measure.Perplexity(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return perplexity.Perplexity(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "text, JSONL or token ids")
@@ -29,8 +29,8 @@ func pplCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot products for it")
 	mediated.Add(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
-	shell.Require(cmd, "data")
-	shell.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
-	shell.Inputs(cmd, "data", "adapter")
+	cli.Require(cmd, "data")
+	cli.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
+	cli.Inputs(cmd, "data", "adapter")
 	return cmd
 }

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/pruning"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
-	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/prunecmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -18,10 +18,10 @@ compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --all
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 --calib FILE --ppl FILE --out DIR`
 
-func pruneCmd(a *shell.App) *cobra.Command {
-	var o pruning.Options
+func pruneCmd(a *cli.App) *cobra.Command {
+	var o prunecmd.Options
 	var cmd *cobra.Command
-	cmd = a.Verb(shell.Verb{
+	cmd = a.Verb(cli.Verb{
 		Use: "prune MODEL --out DIR", Short: "Remove weights of a model and write it again",
 		Long: "Zeroes weights of every matrix of every block, in the checkpoint's own layout, names and types. magnitude needs no data and " +
 			"no more than 1 GiB of memory; the other methods run calibration text through the model, one block in memory at a time, gblm " +
@@ -34,28 +34,28 @@ func pruneCmd(a *shell.App) *cobra.Command {
 		Example: pruneExample,
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
-		Check: func(*shell.Job, []string) error {
+		Check: func(*cli.Job, []string) error {
 			if err := masksAlone(cmd, o.MasksFrom); err != nil {
 				return err
 			}
-			return pruning.Check(o)
+			return prunecmd.Check(o)
 		},
-		Run: func(j *shell.Job, args []string) (any, error) {
+		Run: func(j *cli.Job, args []string) (any, error) {
 			if err := masksAlone(cmd, o.MasksFrom); err != nil {
 				return nil, err
 			}
 			if !cmd.Flags().Changed("sparsity") && o.Pattern != prune.Unstructured {
 				o.Sparsity = 0 // the pattern says it
 			}
-			return pruning.Model(j, args[0], o)
+			return prunecmd.Model(j, args[0], o)
 		},
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
-	f.StringVar(&o.Method, "method", "wanda", "method; what ranks the weights, "+strings.Join(tuning.Methods(), ", "))
+	f.StringVar(&o.Method, "method", "wanda", "method; what ranks the weights, "+strings.Join(pruneflags.Methods(), ", "))
 	f.Float64Var(&o.Sparsity, "sparsity", 0.5, "share of the weights to remove; from 0 to less than 1")
 	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "pattern; unstructured, or N:M such as 2:4")
-	f.StringVar(&o.Group, "group", "", "weights that are compared with each other; "+strings.Join(tuning.Groups, ", ")+", empty is the method's own")
+	f.StringVar(&o.Group, "group", "", "weights that are compared with each other; "+strings.Join(pruneflags.Groups, ", ")+", empty is the method's own")
 	o.Add(f)
 	o.AddKeep(f)
 	f.StringVar(&o.Calib, "calib", "", "calibration data; text, JSONL or token ids")
@@ -68,14 +68,14 @@ func pruneCmd(a *shell.App) *cobra.Command {
 	f.StringVar(&o.Masks, "masks", "", "also write the masks to this .safetensors file (U8, 1 = kept)")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
-	shell.Require(cmd, "out")
+	cli.Require(cmd, "out")
 	cmd.AddCommand(pruneCompareCmd(a))
 	completeTuning(cmd)
-	shell.Complete(cmd, "method", tuning.Methods()...)
-	shell.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
-	shell.OneOf(cmd, "save", "dense", "bitmask")
-	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from")
-	shell.MayBeEmpty(cmd, "group")
+	cli.Complete(cmd, "method", pruneflags.Methods()...)
+	cli.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
+	cli.OneOf(cmd, "save", "dense", "bitmask")
+	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from")
+	cli.MayBeEmpty(cmd, "group")
 	return cmd
 }
 
@@ -88,7 +88,7 @@ func masksAlone(cmd *cobra.Command, file string) error {
 		"method", "sparsity", "pattern", "group", "allocation", "permutation", "overrides", "grads", "grads-exact", "save-grads",
 	} {
 		if cmd.Flags().Changed(flag) {
-			return shell.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file, flag, flag)
+			return cli.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file, flag, flag)
 		}
 	}
 	return nil
@@ -97,9 +97,9 @@ func masksAlone(cmd *cobra.Command, file string) error {
 // completeTuning completes the flags of prune and prune compare.
 func completeTuning(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
-		"group": tuning.Groups, "allocation": tuning.Allocations, "update": tuning.Updates, "permutation": tuning.Permutations,
-		"alpha-estimator": tuning.Estimators, "sequential": tuning.Sequences,
+		"group": pruneflags.Groups, "allocation": pruneflags.Allocations, "update": pruneflags.Updates, "permutation": pruneflags.Permutations,
+		"alpha-estimator": pruneflags.Estimators, "sequential": pruneflags.Sequences,
 	} {
-		shell.Complete(cmd, flag, words...)
+		cli.Complete(cmd, flag, words...)
 	}
 }

@@ -5,14 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/pruning"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
-	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/prunecmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 )
 
-func pruneCompareCmd(a *shell.App) *cobra.Command {
-	var o pruning.CompareOptions
-	cmd := a.Verb(shell.Verb{
+func pruneCompareCmd(a *cli.App) *cobra.Command {
+	var o prunecmd.CompareOptions
+	cmd := a.Verb(cli.Verb{
 		Use: "compare MODEL --out DIR", Short: "Prune a model in several ways and compare what it costs",
 		Long: "Runs every method with every sparsity or pattern on the same calibration ids and measures the perplexity on the same windows, with its " +
 			"standard error and a paired test against the best. A method is one of prune's, with @ALLOCATION or +UPDATE or both: " +
@@ -23,8 +23,8 @@ func pruneCompareCmd(a *shell.App) *cobra.Command {
 			"    --calib testdata/nano/text/calib.txt --samples 32 --seqlen 256 --ppl testdata/nano/text/test.txt --out compared",
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
-		Check:   func(*shell.Job, []string) error { return pruning.CheckCompare(o) },
-		Run:     func(j *shell.Job, args []string) (any, error) { return pruning.Compare(j, args[0], o) },
+		Check:   func(*cli.Job, []string) error { return prunecmd.CheckCompare(o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return prunecmd.Compare(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Methods, "methods", "magnitude,wanda", "methods, separated by commas")
@@ -35,16 +35,16 @@ func pruneCompareCmd(a *shell.App) *cobra.Command {
 	f.IntVar(&o.Samples, "samples", 128, "calibration windows to draw")
 	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; also for --ppl, 0 is 2048, or the model's positions if they are fewer")
 	f.BoolVar(&o.Join, "join", false, "take the records of a JSONL file as one text")
-	f.StringVar(&o.Group, "group", "", "weights that are compared with each other; "+strings.Join(tuning.Groups, ", ")+", empty is the method's own, for patterns that are unstructured")
+	f.StringVar(&o.Group, "group", "", "weights that are compared with each other; "+strings.Join(pruneflags.Groups, ", ")+", empty is the method's own, for patterns that are unstructured")
 	o.Add(f)
 	f.BoolVar(&o.Keep, "keep-models", false, "keep the pruned models, in --out/models")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run; or widen a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	completeTuning(cmd)
-	shell.CompleteList(cmd, "methods", tuning.Methods()...)
-	shell.Alias(cmd, "keep", "keep-models")
-	shell.Require(cmd, "ppl", "out")
-	shell.Inputs(cmd, "calib", "ppl", "grads", "overrides")
-	shell.MayBeEmpty(cmd, "group")
+	cli.CompleteList(cmd, "methods", pruneflags.Methods()...)
+	cli.Alias(cmd, "keep", "keep-models")
+	cli.Require(cmd, "ppl", "out")
+	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides")
+	cli.MayBeEmpty(cmd, "group")
 	return cmd
 }

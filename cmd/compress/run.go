@@ -3,13 +3,13 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/graph"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
 )
 
-func runCmd(a *shell.App) *cobra.Command {
-	var o graph.Options
-	cmd := a.Verb(shell.Verb{
+func runCmd(a *cli.App) *cobra.Command {
+	var o runcmd.Options
+	cmd := a.Verb(cli.Verb{
 		Use: "run PLAN.yaml [JOB...] --out DIR", Short: "Carry out a plan of jobs that need each other's outputs",
 		Long: "Carries out the jobs of a plan (version: 1, vars, jobs), or those that are named with what they need. A job is a verb with args, flags and " +
 			"perhaps a recipe, written as on the command line; ${jobs.NAME.out} and ${jobs.NAME.report} name what another job writes, which is then done first, " +
@@ -18,9 +18,9 @@ func runCmd(a *shell.App) *cobra.Command {
 			"inputs nor outputs have changed, and continues the others where their verb can.",
 		Example: "compress run cmd/compress/testdata/run/nano.yaml --dry-run\ncompress run cmd/compress/testdata/run/nano.yaml --out built --workers 2",
 		Args:    cobra.MinimumNArgs(1), Resumes: true,
-		Run: func(j *shell.Job, args []string) (any, error) {
+		Run: func(j *cli.Job, args []string) (any, error) {
 			o.Jobs, o.Verbs = args[1:], root
-			return graph.Run(j, args[0], o)
+			return runcmd.Run(j, args[0], o)
 		},
 	})
 	f := cmd.Flags()

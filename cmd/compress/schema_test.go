@@ -17,12 +17,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
-	"github.com/modelcompress/compress/cmd/compress/internal/demo"
-	"github.com/modelcompress/compress/cmd/compress/internal/graph"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/democmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/schema"
-	"github.com/modelcompress/compress/cmd/compress/internal/searching"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -92,7 +92,7 @@ var reportRuns = []string{
 // alsoReported are forms of reports that no command line here shows: run starts the program itself, worker is interrupted
 // (TestStudyElsewhere), demo takes its time (the script of that name).
 var alsoReported = map[string][]reflect.Type{
-	"run": {reflect.TypeFor[*graph.Report]()}, "worker": {reflect.TypeFor[*crew.WorkerReport]()}, "demo": {reflect.TypeFor[*demo.Report]()},
+	"run": {reflect.TypeFor[*runcmd.Report]()}, "worker": {reflect.TypeFor[*workers.WorkerReport]()}, "demo": {reflect.TypeFor[*democmd.Report]()},
 }
 
 // without lists the verbs whose reports have no schema, and why.
@@ -105,7 +105,7 @@ var without = map[string]string{
 var inFolders = map[string]struct {
 	of   reflect.Type
 	file string
-}{"search": {reflect.TypeFor[*searching.Report](), "found/report.json"}}
+}{"search": {reflect.TypeFor[*searchcmd.Report](), "found/report.json"}}
 
 // reportInputs are the files that the command lines read.
 var reportInputs = map[string]string{
@@ -204,7 +204,7 @@ func fitsSchema(ts *testscript.TestScript, _ bool, args []string) {
 // reported runs a command line, and returns its verb, the type of its result, and what --json and --report gave.
 func reported(t *testing.T, words []string) (verb string, result reflect.Type, texts [][]byte) {
 	var stdout, stderr bytes.Buffer
-	a := shell.New(append(words, "--json", "--quiet", "--report", "r.json"), &stdout, &stderr)
+	a := cli.New(append(words, "--json", "--quiet", "--report", "r.json"), &stdout, &stderr)
 	top := root(a)
 	c, _, err := top.Find(words)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // object is a part of a schema.
@@ -20,7 +20,7 @@ type schemas struct{ defs object }
 var (
 	textType = reflect.TypeFor[encoding.TextMarshaler]()
 	jsonType = reflect.TypeFor[json.Marshaler]()
-	rawType  = reflect.TypeFor[shell.Raw]()
+	rawType  = reflect.TypeFor[cli.Raw]()
 )
 
 // reportSchema is the schema of a verb whose results have these types, and which leaves a report of another type in its folder, if that is not nil.
@@ -56,7 +56,7 @@ func reportSchema(verb, about string, results []reflect.Type, inFolder reflect.T
 
 // report is the schema of one form of a report: the head and the keys of a result.
 func (s *schemas) report(t reflect.Type) object {
-	head := s.fields(reflect.TypeFor[shell.Head]())
+	head := s.fields(reflect.TypeFor[cli.Head]())
 	own := object{"properties": object{}, "required": []string{}, "additionalProperties": true}
 	switch e := element(t); {
 	case t == nil:

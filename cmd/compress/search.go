@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/searching"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -13,9 +13,9 @@ const searchExample = `compress search testdata/nano/base --calib testdata/nano/
 compress prune testdata/nano/base --method tree:found/best.json --sparsity 0.6 --calib testdata/nano/text/calib.txt --samples 16 --out pruned
 compress search A B --calib a.txt --calib b.txt --heldout x.txt --heldout y.txt --sparsity 0.5,0.6 --pattern unstructured,2:4 --listen :4222 --out found`
 
-func searchCmd(a *shell.App) *cobra.Command {
-	var o searching.Options
-	cmd := a.Verb(shell.Verb{
+func searchCmd(a *cli.App) *cobra.Command {
+	var o searchcmd.Options
+	cmd := a.Verb(cli.Verb{
 		Use: "search MODEL... --out DIR", Short: "Search for a formula that says which weights to prune",
 		Long: "Evolves formulas over weights (W), gradients (G) and activations (X) by genetic programming. A candidate is measured by the error of a few " +
 			"blocks' outputs, the best of a generation by the loss on a few windows, and the best of those by pruning in full; every model with every " +
@@ -27,8 +27,8 @@ func searchCmd(a *shell.App) *cobra.Command {
 		Example: searchExample,
 		Args:    cobra.MinimumNArgs(1),
 		Resumes: true,
-		Check:   func(j *shell.Job, args []string) error { return searching.Check(j, args, o) },
-		Run:     func(j *shell.Job, args []string) (any, error) { return searching.Run(j, args, o) },
+		Check:   func(j *cli.Job, args []string) error { return searchcmd.Check(j, args, o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return searchcmd.Run(j, args, o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write")
@@ -46,7 +46,7 @@ func searchCmd(a *shell.App) *cobra.Command {
 	f.StringSliceVar(&o.Pattern, "pattern", []string{"unstructured"}, "pattern; unstructured, or N:M such as 2:4, several with commas between")
 	f.IntVar(&o.Blocks, "blocks", 3, "blocks whose outputs the first measurement looks at")
 	f.Float64Var(&o.Keep, "keep", 0.3, "share of a generation that goes on to the next measurement")
-	f.StringVar(&o.Grammar, "grammar", searching.Paper, "symbols of formulas: paper (W, G, X and 15 operators), full, or their names separated by commas")
+	f.StringVar(&o.Grammar, "grammar", searchcmd.Paper, "symbols of formulas: paper (W, G, X and 15 operators), full, or their names separated by commas")
 	f.BoolVar(&o.OnlyW, "only-weights", false, "also accept formulas of the weights alone")
 	f.BoolVar(&o.Compat, "paper-compat", false, "choose nodes and mutate as Pruner-Zero's code does, measure every candidate in full, begin without known metrics")
 	f.BoolVar(&o.Seeds, "seeds", true, "begin with known metrics: Wanda, RIA, Pruner-Zero's trees, powers of W, G and X")
@@ -60,11 +60,11 @@ func searchCmd(a *shell.App) *cobra.Command {
 	o.Where.Add(f, 0, "")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
-	shell.Require(cmd, "out", "calib", "heldout")
-	shell.Inputs(cmd, "calib", "heldout", "select", "test")
-	shell.CompleteList(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
-	shell.Complete(cmd, "grammar", searching.Paper, searching.Whole)
-	shell.OneOf(cmd, "mode", "generational", "steady")
-	shell.OneOf(cmd, "aim", "best", "pareto")
+	cli.Require(cmd, "out", "calib", "heldout")
+	cli.Inputs(cmd, "calib", "heldout", "select", "test")
+	cli.CompleteList(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
+	cli.Complete(cmd, "grammar", searchcmd.Paper, searchcmd.Whole)
+	cli.OneOf(cmd, "mode", "generational", "steady")
+	cli.OneOf(cmd, "aim", "best", "pareto")
 	return cmd
 }

@@ -3,13 +3,13 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/texts"
 )
 
-func tokenizeCmd(a *shell.App) *cobra.Command {
+func tokenizeCmd(a *cli.App) *cobra.Command {
 	var o texts.TokenizeOptions
-	cmd := a.Verb(shell.Verb{
+	cmd := a.Verb(cli.Verb{
 		Use: "tokenize MODEL (--text S | --file F)", Short: "Turn text into token ids, or back",
 		Long: "Prints the token ids of a text, one output line for each input line. MODEL is a folder or a tokenizer.json. " +
 			"A line ends at a line feed alone: a carriage return before it is part of the text. " +
@@ -17,7 +17,7 @@ func tokenizeCmd(a *shell.App) *cobra.Command {
 			"--decode reads ids, separated by blanks or commas, and prints text.",
 		Example: "compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *shell.Job, args []string) (any, error) { return texts.Tokenize(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return texts.Tokenize(j, args[0], o) },
 	})
 	f := cmd.Flags()
 	f.StringVar(&o.Text, "text", "", "the text itself")
@@ -26,7 +26,7 @@ func tokenizeCmd(a *shell.App) *cobra.Command {
 	f.BoolVar(&o.NoSpecial, "no-special", false, "add no special tokens; with --decode they are left out of the text")
 	cmd.MarkFlagsOneRequired("text", "file")
 	cmd.MarkFlagsMutuallyExclusive("text", "file")
-	shell.Inputs(cmd, "file")
-	shell.MayBeEmpty(cmd, "text")
+	cli.Inputs(cmd, "file")
+	cli.MayBeEmpty(cmd, "text")
 	return cmd
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/kernels/device"
 )
 
-func versionCmd(a *shell.App) *cobra.Command {
-	return a.Verb(shell.Verb{
+func versionCmd(a *cli.App) *cobra.Command {
+	return a.Verb(cli.Verb{
 		Use: "version", Short: "Print the version and the device that auto chooses",
 		Long: "Prints the version of the program, the Go release it was built with, what --device auto opens on this machine, and which " +
 			"kinds of devices the build can open: a build with -tags nogpu is one static file and has no cuda.",
 		Example: "compress version --json",
 		Args:    cobra.NoArgs,
-		Run: func(j *shell.Job, _ []string) (any, error) {
+		Run: func(j *cli.Job, _ []string) (any, error) {
 			dev, err := j.Device()
 			if err != nil {
 				return nil, err

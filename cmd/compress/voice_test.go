@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // everyVerb calls a function for each verb and sub-verb.
@@ -23,7 +23,7 @@ func everyVerb(visit func(c *cobra.Command)) {
 			walk(sub)
 		}
 	}
-	for _, c := range root(shell.New(nil, nil, nil)).Commands() {
+	for _, c := range root(cli.New(nil, nil, nil)).Commands() {
 		walk(c)
 	}
 }
@@ -139,7 +139,7 @@ func TestExamplesParse(t *testing.T) {
 
 // parses tells whether a command line would be begun.
 func parses(words []string) error {
-	top := root(shell.New(nil, nil, nil))
+	top := root(cli.New(nil, nil, nil))
 	if words[0] != "compress" {
 		return fmt.Errorf("begins with %s", words[0])
 	}

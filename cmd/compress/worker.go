@@ -3,18 +3,18 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
-	"github.com/modelcompress/compress/cmd/compress/internal/graph"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/editevalcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
-	"github.com/modelcompress/compress/cmd/compress/internal/planning"
-	"github.com/modelcompress/compress/cmd/compress/internal/scoring"
-	"github.com/modelcompress/compress/cmd/compress/internal/searching"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 )
 
-func workerCmd(a *shell.App) *cobra.Command {
-	var o crew.WorkerOptions
-	cmd := a.Verb(shell.Verb{
+func workerCmd(a *cli.App) *cobra.Command {
+	var o workers.WorkerOptions
+	cmd := a.Verb(cli.Verb{
 		Use: "worker --cluster URL", Short: "Do measurements for searches, editing studies and batches that run elsewhere",
 		Long: "Takes work from a NATS cluster, or from a search that was started with --listen, until it is interrupted. It has to be the same program on the same " +
 			"kind of device, and to have the same models, else it refuses and says why. Data come with the work. A worker may die at any time: what it was at " +
@@ -22,16 +22,16 @@ func workerCmd(a *shell.App) *cobra.Command {
 			"what is done there is what the folder itself says, and not the offer.",
 		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
 		Args:    cobra.NoArgs,
-		Run: func(j *shell.Job, _ []string) (any, error) {
-			return crew.Work(j, o, map[string]crew.Opener{searching.Kind: searching.Serve, mergesearch.Kind: mergesearch.Serve, planning.Kind: planning.Serve, scoring.Kind: scoring.Serve, graph.Kind: graph.Serve})
+		Run: func(j *cli.Job, _ []string) (any, error) {
+			return workers.Work(j, o, map[string]workers.Opener{searchcmd.Kind: searchcmd.Serve, mergesearch.Kind: mergesearch.Serve, editevalcmd.Kind: editevalcmd.Serve, evalcmd.Kind: evalcmd.Serve, runcmd.Kind: runcmd.Serve})
 		},
 	})
 	f := cmd.Flags()
-	f.StringVar(&o.Cluster, "cluster", "", crew.ClusterHelp)
-	crew.AddAccess(f, &o.Access)
+	f.StringVar(&o.Cluster, "cluster", "", workers.ClusterHelp)
+	workers.AddAccess(f, &o.Access)
 	f.StringArrayVar(&o.Folders, "folder", nil, "folder in which runs may be worked on; several times for several, without it those of this user's own")
 	f.StringArrayVar(&o.Models, "model", nil, "folder of a model; as often as there are models, without it they are looked for where the coordinator has them")
-	f.IntVar(&o.Workers, "workers", 0, crew.WorkersHelp)
-	shell.Require(cmd, "cluster")
+	f.IntVar(&o.Workers, "workers", 0, workers.WorkersHelp)
+	cli.Require(cmd, "cluster")
 	return cmd
 }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -56,7 +56,7 @@ func everywhere(t *testing.T, m *lm.Model, name string) {
 	if err == nil {
 		var ed *Editing
 		if ed, err = New(m, Options{Method: name, HParams: &hp, Statistics: st}); err == nil {
-			down, e := probe.Linear(m, hp.Layers[0], arch.Down)
+			down, e := site.Linear(m, hp.Layers[0], arch.Down)
 			if e != nil {
 				return // ike writes nowhere
 			}

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -151,7 +151,7 @@ func passes(b *testing.B, m *lm.Model, r *Encoded, block int, from bool) time.Du
 	var ids, labels [][]int32
 	for _, p := range append(append([][]int32(nil), r.Prompts...), r.KL) {
 		text := append(append([]int32(nil), p...), r.Target...)
-		l := search.Ignored(len(text))
+		l := optimize.Ignored(len(text))
 		copy(l[len(p):], r.Target)
 		ids, labels = append(ids, text), append(labels, l)
 	}
@@ -205,7 +205,7 @@ func BenchmarkStatistics(b *testing.B) {
 		}
 		took := clock() - start
 		start = clock()
-		for _, c := range probe.Chunks(docs, func(d []int32) int { return len(d) }) {
+		for _, c := range site.Chunks(docs, func(d []int32) int { return len(d) }) {
 			if _, err := m.Forward(ctx, docs[c[0]:c[1]], lm.ForwardOptions{NoLoss: true}); err != nil {
 				b.Fatal(err)
 			}

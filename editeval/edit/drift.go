@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -77,11 +77,11 @@ func (e *Editing) next(ctx context.Context, prompt []int32) ([]float64, error) {
 		return nil, err
 	}
 	defer logits.Buf.Free()
-	z, err := probe.Rows{Dev: e.m.Device()}.Get(logits, 0)
+	z, err := site.Rows{Dev: e.m.Device()}.Get(logits, 0)
 	if err != nil {
 		return nil, err
 	}
-	search.LogSoftmax(z)
+	optimize.LogSoftmax(z)
 	return z, nil
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -79,7 +79,7 @@ func (b *bench) bytesOf(t *testing.T) []byte {
 	t.Helper()
 	var out []byte
 	for l := range b.m.Blocks() {
-		down, err := probe.Linear(b.m, l, arch.Down)
+		down, err := site.Linear(b.m, l, arch.Down)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestIdentities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := probe.Look(context.Background(), b.m, places(b.encoded[:1]), hp.Layers)
+		s, err := site.Look(context.Background(), b.m, places(b.encoded[:1]), hp.Layers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,8 +196,8 @@ func TestIdentities(t *testing.T) {
 		k := s.Keys[block].Row(0)
 		change := linalg.New(1, d.Left.Rows)
 		linalg.Solver{}.Mul(change, linalg.Of(k, 1, len(k)), d.Matrix(), linalg.Product{TransB: true})
-		r := probe.Row(d.Left.T(), 0)
-		want := probe.Scaled(probe.Dot(k, probe.Row(d.Right.T(), 0)), r)
+		r := site.Row(d.Left.T(), 0)
+		want := site.Scaled(site.Dot(k, site.Row(d.Right.T(), 0)), r)
 		near(t, "W·k0", change.Data, want, 1e-12)
 		if err := e.Undo(0); err != nil {
 			t.Fatal(err)
@@ -219,7 +219,7 @@ func (b *bench) woodbury(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := probe.Look(context.Background(), b.m, places(b.encoded), hp.Layers)
+	s, err := site.Look(context.Background(), b.m, places(b.encoded), hp.Layers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`[{"src":"a R","subject":"R","alt":"x","loc":"l"}]`))
 	f.Add([]byte(`[{"prompt":"R","subject":"R","target_new":"x","locality":{"n":{"prompt":["a"],"ground_truth":["b"]}}}]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer hostile.Watch(t, len(data))()
+		defer fuzzlimit.Watch(t, len(data))()
 		if s, err := Parse(data); err == nil {
 			for i := range s.Records {
 				if r := &s.Records[i]; r.Subject == "" || !strings.Contains(r.Prompt, "{}") {
@@ -443,9 +443,9 @@ func FuzzParse(f *testing.F) {
 
 func FuzzReadJournal(f *testing.F) {
 	body := []byte(`{"header":{"format":"compress edits journal","version":1}}`)
-	f.Add(append([]byte(probe.Hash(body)+" "), append(body, '\n')...))
+	f.Add(append([]byte(site.Hash(body)+" "), append(body, '\n')...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer hostile.Watch(t, len(data))()
+		defer fuzzlimit.Watch(t, len(data))()
 		_, _ = ReadJournal(bytes.NewReader(data))
 	})
 }

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/covariance"
 	"github.com/modelcompress/compress/editeval/edit/internal/hparams"
-	"github.com/modelcompress/compress/editeval/edit/internal/moments"
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -103,7 +103,7 @@ type Editing struct {
 	zeros   bool // elements that are zero stay so
 	sep     []int32
 	solver  linalg.Solver
-	cov     moments.Covariance
+	cov     covariance.Covariance
 	weights map[string]*weight
 	order   []string              // of the weights
 	cache   map[int]linalg.Matrix // AlphaEdit: keys of earlier edits, in rows, by block
@@ -136,14 +136,14 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 		if method.name == "ike" {
 			break // it writes nowhere
 		}
-		if _, err := probe.Linear(m, b, arch.Down); err != nil {
+		if _, err := site.Linear(m, b, arch.Down); err != nil {
 			return nil, err
 		}
 	}
 	if NeedsStatistics(method.name, e.hp) && o.Statistics == nil {
 		return nil, fmt.Errorf("%w: %s needs the covariance of keys (HINT: give a text to collect it from)", ErrStatistics, method.name)
 	}
-	e.cov = moments.Covariance{Stats: o.Statistics, Solver: e.solver}
+	e.cov = covariance.Covariance{Stats: o.Statistics, Solver: e.solver}
 	return e, nil
 }
 
@@ -171,8 +171,8 @@ type change struct {
 	codes   []Code
 	context []int32
 	cache   map[int]linalg.Matrix
-	goals   []*search.Goal // of methods that search values
-	losses  [][]float64    // of those that train, by edit
+	goals   []*optimize.Goal // of methods that search values
+	losses  [][]float64      // of those that train, by edit
 
 	keys  map[int]linalg.Matrix // [n, in]: what the solve used, by block
 	resid map[int]linalg.Matrix // [n, out]
@@ -219,7 +219,7 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 	s := Step{Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Keys: c.cache, Context: c.context, Losses: c.losses}
 	if len(c.codes) > 0 {
-		l, err := probe.Linear(e.m, e.hp.Layers[0], arch.Down)
+		l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 		if err != nil {
 			return nil, err
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzSealed: journals and logs whose lines have their checksums, so that what is in them is looked at.
@@ -19,11 +19,11 @@ func FuzzSealed(f *testing.F) {
 		f.Add([]byte(head + s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		var sealed []byte
 		for line := range bytes.Lines(text) {
 			line = bytes.TrimSuffix(line, []byte("\n"))
-			sealed = fmt.Appendf(sealed, "%s %s\n", probe.Hash(line), line)
+			sealed = fmt.Appendf(sealed, "%s %s\n", site.Hash(line), line)
 		}
 		_, _ = ReadJournal(bytes.NewReader(sealed))
 		j, notes, good, err := readLog(bytes.NewReader(sealed), "job")

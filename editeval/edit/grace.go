@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -30,7 +30,7 @@ type Codebook struct {
 	Linear string
 
 	codes []Code
-	rows  probe.Rows
+	rows  site.Rows
 	at    []int // rows of the next passes that are asked about; nil: every row
 }
 
@@ -79,7 +79,7 @@ func (b *Codebook) Parameters() []lm.Parameter { return nil }
 func (b *Codebook) nearest(key []float64) (int, float64) {
 	best, d := 0, math.Inf(1)
 	for i, c := range b.codes {
-		if n := probe.Distance(c.Key, key); n < d {
+		if n := site.Distance(c.Key, key); n < d {
 			best, d = i, n
 		}
 	}
@@ -93,7 +93,7 @@ func (e *Editing) codes(name string, list []Code) error {
 		return err
 	}
 	if e.book == nil {
-		book := &Codebook{Linear: l.Name, rows: probe.Rows{Dev: e.m.Device()}}
+		book := &Codebook{Linear: l.Name, rows: site.Rows{Dev: e.m.Device()}}
 		if e.detach, err = e.m.Attach(book, l.Name); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (e *Editing) codes(name string, list []Code) error {
 // enter writes entries into the codebook of a linear.
 func (b *Codebook) enter(l lm.Linear, list []Code) error {
 	for _, c := range list {
-		fits := len(c.Key) == l.In && len(c.Value) == l.Out && probe.Finite(c.Key) && probe.Finite(c.Value)
+		fits := len(c.Key) == l.In && len(c.Value) == l.Out && site.Finite(c.Key) && site.Finite(c.Value)
 		if fits {
 			b.codes, fits = entered(b.codes, c)
 		}
@@ -128,11 +128,11 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		e.book.At([]int{}) // values start at the layer's own output
 		defer e.book.At(nil)
 	}
-	s, err := probe.Look(ctx, e.m, []probe.Place{{IDs: p, At: len(p) - 1}}, e.hp.Layers)
+	s, err := site.Look(ctx, e.m, []site.Place{{IDs: p, At: len(p) - 1}}, e.hp.Layers)
 	if err != nil {
 		return nil, err
 	}
-	key, out := probe.Row(s.Keys[e.hp.Layers[0]], 0), probe.Row(s.Values[e.hp.Layers[0]], 0)
+	key, out := site.Row(s.Keys[e.hp.Layers[0]], 0), site.Row(s.Values[e.hp.Layers[0]], 0)
 	entries := e.enter(r, key, out)
 	at := &entries[len(entries)-1]
 	history, err := e.train(ctx, r, at)
@@ -182,14 +182,14 @@ func (e *Editing) start(out []float64) []float64 {
 
 // train improves an entry's value for the target, where the value stands at the last token of the prompt.
 func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, error) {
-	l, err := probe.Linear(e.m, e.hp.Layers[0], arch.Down)
+	l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 	if err != nil {
 		return nil, err
 	}
 	var grad []float64
-	t := &probe.Tap{
-		Rows: probe.Rows{Dev: e.m.Device()}, At: []int{len(r.Bare()) - 1}, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
-		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return probe.Minus(c.Value, y) },
+	t := &site.Tap{
+		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.Bare()) - 1}, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
+		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return site.Minus(c.Value, y) },
 		Grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
 	}
 	undo, err := e.m.Attach(t, l.Name)
@@ -198,13 +198,13 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 	}
 	defer undo()
 	var history []float64
-	a := probe.Adam{Lr: e.hp.LearningRate}
+	a := site.Adam{Lr: e.hp.LearningRate}
 	for range e.hp.Steps {
 		loss, err := e.answer(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		if !probe.Finite(grad) || !probe.Finite([]float64{loss}) {
+		if !site.Finite(grad) || !site.Finite([]float64{loss}) {
 			return nil, fmt.Errorf("%w: loss %g", ErrDiverged, loss)
 		}
 		history = append(history, loss)
@@ -217,7 +217,7 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
 	p := r.Bare()
 	ids := append(slices.Clone(p), r.Target...)
-	labels := search.Ignored(len(ids))
+	labels := optimize.Ignored(len(ids))
 	copy(labels[len(p):], r.Target)
 	res, err := e.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
 		Labels: [][]int32{labels}, Keep: e.hp.Keep(), Hooks: &lm.Hooks{},

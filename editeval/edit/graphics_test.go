@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/kernels"
 	devices "github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/kernels/kerneltest/standin"
@@ -74,7 +74,7 @@ func TestGraphics(t *testing.T) {
 func downs(t *testing.T, m *lm.Model) (list []float64) {
 	t.Helper()
 	for l := range m.Blocks() {
-		down, err := probe.Linear(m, l, arch.Down)
+		down, err := site.Linear(m, l, arch.Down)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
@@ -120,7 +120,7 @@ func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(out, "%s %s\n", probe.Hash(text), text)
+		_, err = fmt.Fprintf(out, "%s %s\n", site.Hash(text), text)
 		return err
 	}
 	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: of.Model, Job: of.Job, Files: of.Files}})}
@@ -144,7 +144,7 @@ func packStep(s *Step) *stepLine {
 			l.Parts = append(l.Parts, part{Left: pack(d.Left, false), Right: pack(d.Right, false)})
 		}
 	}
-	for _, b := range probe.Sorted(s.Keys) {
+	for _, b := range site.Sorted(s.Keys) {
 		l.Keys = append(l.Keys, keysPart{b, pack(s.Keys[b], false)})
 	}
 	return l
@@ -202,7 +202,7 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 // verified is a line without its hash.
 func verified(n int, text []byte) ([]byte, error) {
 	sum, body, ok := bytes.Cut(text, []byte(" "))
-	if !ok || string(sum) != probe.Hash(body) {
+	if !ok || string(sum) != site.Hash(body) {
 		return nil, fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
 	}
 	return body, nil
@@ -307,8 +307,8 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 	if b.DType != w.dtype.String() || len(b.Data) != len(w.base) {
 		return fmt.Errorf("%w: tensor %q is stored in another way than the journal says", ErrJournal, b.Linear)
 	}
-	now := probe.Hash(w.base)
-	last, known := probe.Hash(b.Data), now == probe.Hash(b.Data)
+	now := site.Hash(w.base)
+	last, known := site.Hash(b.Data), now == site.Hash(b.Data)
 	for _, s := range j.Steps {
 		if h, ok := s.State[b.Linear]; ok {
 			last, known = h, known || h == now

@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrOtherJob: a log was written by a run with other edits, another model or other options.
@@ -45,7 +45,7 @@ func StartLog(path, job string, e *Editing) (*Log, error) {
 // ResumeLog brings a model, edited as far as it was when the log began, to the last note of the log, and returns the notes. A line that a crash
 // has torn, and what it follows without a note, is dropped. Errors wrap [ErrOtherJob], [ErrJournal], or are those of the file.
 func ResumeLog(path, job string, e *Editing) (*Log, []json.RawMessage, error) {
-	in, err := regular.Open(path)
+	in, err := safefile.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,7 +175,7 @@ func (l *Log) put(line journalLine) error {
 	if err != nil {
 		return err
 	}
-	out := append(append([]byte(probe.Hash(text)), ' '), text...)
+	out := append(append([]byte(site.Hash(text)), ' '), text...)
 	_, err = l.f.Write(append(out, '\n'))
 	return err
 }
@@ -189,7 +189,7 @@ func (l *Log) Remove() error { return errors.Join(l.f.Close(), os.Remove(l.f.Nam
 // DropLog removes the log that a run left which was killed once its output was complete: that of job, or one that has not even a whole first
 // line. Logs of other jobs stay. It is no error if there is none.
 func DropLog(path, job string) error {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

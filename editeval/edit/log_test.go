@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -102,7 +102,7 @@ func TestKeepZeros(t *testing.T) {
 			t.Fatal(err)
 		}
 		hp.Steps = 3
-		down, err := probe.Linear(b.m, hp.Layers[0], arch.Down)
+		down, err := site.Linear(b.m, hp.Layers[0], arch.Down)
 		if err != nil {
 			t.Fatal(err)
 		}

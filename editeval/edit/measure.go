@@ -4,7 +4,7 @@ import (
 	"context"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 
 	"github.com/modelcompress/compress/lm"
 )
@@ -22,7 +22,7 @@ func (x *item) exact() bool { return !x.bad && x.right == len(x.answer) }
 
 // score runs items through the model as it is: with the codebook's answers at the last tokens of prompts, and the context in front.
 func (e *Editing) score(ctx context.Context, items []*item) error {
-	for _, c := range probe.Chunks(items, func(x *item) int { return len(e.context) + len(x.prompt) + len(x.answer) }) {
+	for _, c := range site.Chunks(items, func(x *item) int { return len(e.context) + len(x.prompt) + len(x.answer) }) {
 		if err := e.scoreSome(ctx, items[c[0]:c[1]]); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (e *Editing) scoreSome(ctx context.Context, items []*item) error {
 			if best[i] == id {
 				x.right++
 			}
-			x.bad = x.bad || best[i] < 0 || !probe.Finite(losses[i])
+			x.bad = x.bad || best[i] < 0 || !site.Finite(losses[i])
 			i++
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -24,7 +24,7 @@ type Memory struct {
 // wrap [ErrJournal], or are those of the file.
 func ReadMemory(dir string) (*Memory, error) {
 	path := filepath.Join(dir, JournalName)
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -86,7 +86,7 @@ func (m *Memory) Attach(to *lm.Model) (undo func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Codebook{Linear: l.Name, rows: probe.Rows{Dev: to.Device()}}
+	b := &Codebook{Linear: l.Name, rows: site.Rows{Dev: to.Device()}}
 	if err := b.enter(l, m.Codes); err != nil {
 		return nil, err
 	}

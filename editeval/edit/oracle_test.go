@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -193,7 +193,7 @@ func near(t *testing.T, what string, got, want []float64, tol float64) {
 		t.Errorf("%s: %d values, want %d", what, len(got), len(want))
 		return
 	}
-	if d := probe.Distance(got, want) / max(probe.Norm(want), 1e-12); !(d <= tol) {
+	if d := site.Distance(got, want) / max(site.Norm(want), 1e-12); !(d <= tol) {
 		t.Errorf("%s: relative error %.2e, above %.0e", what, d, tol)
 	}
 }
@@ -304,7 +304,7 @@ func (s *suite) logits(t *testing.T, e *Editing, name string, tol float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := probe.Rows{Dev: s.m.Device()}.Get(r.Logits, len(p)-1)
+		got, err := site.Rows{Dev: s.m.Device()}.Get(r.Logits, len(p)-1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,21 +434,21 @@ func (s *suite) rome(t *testing.T, name string, c map[string]json.RawMessage, e 
 	}
 	history(t, name, last.History[0], c["history"])
 	d := last.Deltas[0]
-	near(t, "r", probe.Row(d.Left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
-	near(t, "u", probe.Row(d.Right.T(), 0), s.tensor(t, name+".u").Data, tolDelta)
+	near(t, "r", site.Row(d.Left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
+	near(t, "u", site.Row(d.Right.T(), 0), s.tensor(t, name+".u").Data, tolDelta)
 	s.searched(t, name, e, reqs[0])
 }
 
 // searched compares the value, its gradient's consequences and the keys, and that the edited matrix gives it.
 func (s *suite) searched(t *testing.T, name string, e *Editing, r Encoded) {
 	b := e.hp.Layers[0]
-	after, err := probe.Look(context.Background(), s.m, places([]Encoded{r}), []int{b})
+	after, err := site.Look(context.Background(), s.m, places([]Encoded{r}), []int{b})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.has(name + ".k0") {
 		near(t, "k0", after.Keys[b].Row(0), s.tensor(t, name+".k0").Data, tolValue)
-		near(t, "kbar", probe.GroupMean(probe.Vectors(after.Keys[b], 0, after.Keys[b].Rows), []int{after.Keys[b].Rows}), s.tensor(t, name+".kbar").Data, tolValue)
+		near(t, "kbar", site.GroupMean(site.Vectors(after.Keys[b], 0, after.Keys[b].Rows), []int{after.Keys[b].Rows}), s.tensor(t, name+".kbar").Data, tolValue)
 	}
 	if e.method.name == "rome" || e.hp.BareKey {
 		near(t, "v*", after.Values[b].Row(0), s.tensor(t, name+".v_star").Data, tolValue)

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
 // places are all prompts of some requests at the subject's last token, one request after another.
-func places(reqs []Encoded) []probe.Place {
-	var out []probe.Place
+func places(reqs []Encoded) []site.Place {
+	var out []site.Place
 	for i := range reqs {
 		out = append(out, reqs[i].Places()...)
 	}
@@ -21,8 +21,8 @@ func places(reqs []Encoded) []probe.Place {
 }
 
 // searched runs the search for values and tells which requests are left.
-func searched(goals []*search.Goal, reqs []Encoded) ([]*search.Goal, []Encoded, error) {
-	var ok []*search.Goal
+func searched(goals []*optimize.Goal, reqs []Encoded) ([]*optimize.Goal, []Encoded, error) {
+	var ok []*optimize.Goal
 	var left []Encoded
 	for i, g := range goals {
 		if !g.Failed {
@@ -39,15 +39,15 @@ func searched(goals []*search.Goal, reqs []Encoded) ([]*search.Goal, []Encoded, 
 // r = (v* - o0)/(k0·u), W + r·uᵀ. R-ROME takes the same key in both places: the mean one, or the bare one.
 func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	block := e.hp.Layers[0]
-	l, err := probe.Linear(e.m, block, arch.Down)
+	l, err := site.Linear(e.m, block, arch.Down)
 	if err != nil {
 		return nil, err
 	}
-	s, err := probe.Look(ctx, e.m, places(reqs), []int{block})
+	s, err := site.Look(ctx, e.m, places(reqs), []int{block})
 	if err != nil {
 		return nil, err
 	}
-	goals, err := search.Descent{Params: &e.hp, Sites: []search.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m, reqs)
+	goals, err := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +55,11 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, err
 	}
 	keys, values := s.Keys[block], s.Values[block]
-	bare, out := probe.Row(keys, 0), probe.Row(values, 0)
-	mean := probe.GroupMean(probe.Vectors(keys, 0, keys.Rows), []int{keys.Rows})
+	bare, out := site.Row(keys, 0), site.Row(values, 0)
+	mean := site.GroupMean(site.Vectors(keys, 0, keys.Rows), []int{keys.Rows})
 	query := bare
 	if e.method.name == "r-rome" && !e.hp.BareKey {
-		query, out = mean, probe.GroupMean(probe.Vectors(values, 0, values.Rows), []int{values.Rows})
+		query, out = mean, site.GroupMean(site.Vectors(values, 0, values.Rows), []int{values.Rows})
 	}
 	if e.method.name == "r-rome" && e.hp.BareKey {
 		mean = bare
@@ -68,11 +68,11 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := probe.Dot(query, u)
-	if math.Abs(d) < 1e-12*probe.Norm(query) {
+	d := site.Dot(query, u)
+	if math.Abs(d) < 1e-12*site.Norm(query) {
 		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
 	}
-	r := probe.Scaled(1/d, probe.Minus(goals[0].Value(), out))
+	r := site.Scaled(1/d, site.Minus(goals[0].Value(), out))
 	delta, err := e.masked(Delta{Linear: l.Name, Left: column(r), Right: column(u)})
 	return &change{deltas: []Delta{delta}, goals: goals}, err
 }
@@ -87,11 +87,11 @@ func (e *Editing) direction(block int, k []float64) ([]float64, error) {
 		}
 		u = x.Row(0)
 	}
-	n := probe.Norm(u)
+	n := site.Norm(u)
 	if n == 0 {
 		return nil, fmt.Errorf("%w: the key is zero", ErrStatistics)
 	}
-	return probe.Scaled(1/n, u), nil
+	return site.Scaled(1/n, u), nil
 }
 
 // column views a vector as a matrix with one column.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm/arch"
 )
@@ -19,7 +19,7 @@ const absorbed = 0.95
 // is left (PMET: the root of it) of the way to the values.
 func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
-	d := search.Descent{Params: &e.hp, Sites: []search.Site{{Block: top}}}
+	d := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Block: top}}}
 	if e.method.name == "pmet" {
 		var err error
 		if d, err = e.twoSites(top); err != nil {
@@ -47,26 +47,26 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 }
 
 // twoSites are those of PMET: what attention and what the MLP add.
-func (e *Editing) twoSites(top int) (search.Descent, error) {
-	o, err := probe.Linear(e.m, top, arch.O)
+func (e *Editing) twoSites(top int) (optimize.Descent, error) {
+	o, err := site.Linear(e.m, top, arch.O)
 	if err != nil {
-		return search.Descent{}, err
+		return optimize.Descent{}, err
 	}
-	down, err := probe.Linear(e.m, top, arch.Down)
+	down, err := site.Linear(e.m, top, arch.Down)
 	if err != nil {
-		return search.Descent{}, err
+		return optimize.Descent{}, err
 	}
-	return search.Descent{Params: &e.hp, Sites: []search.Site{{Linear: down.Name, Block: top}, {Linear: o.Name, Block: top}}, PMET: true}, nil
+	return optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Linear: down.Name, Block: top}, {Linear: o.Name, Block: top}}, PMET: true}, nil
 }
 
 // layer writes one layer's share.
-func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*search.Goal, reqs []Encoded) error {
+func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*optimize.Goal, reqs []Encoded) error {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
-	l, err := probe.Linear(e.m, block, arch.Down)
+	l, err := site.Linear(e.m, block, arch.Down)
 	if err != nil {
 		return err
 	}
-	s, err := probe.Look(ctx, e.m, places(reqs), []int{block, top})
+	s, err := site.Look(ctx, e.m, places(reqs), []int{block, top})
 	if err != nil {
 		return err
 	}
@@ -81,8 +81,8 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*s
 	keys, resid := linalg.New(len(reqs), l.In), linalg.New(len(reqs), now.Cols)
 	for n, at := 0, 0; n < len(reqs); n++ {
 		size := len(reqs[n].Prompts)
-		copy(keys.Row(n), probe.GroupMean(probe.Vectors(s.Keys[block], at, at+size), reqs[n].Groups))
-		copy(resid.Row(n), probe.Scaled(share, probe.Minus(goals[n].Value(), now.Row(at))))
+		copy(keys.Row(n), site.GroupMean(site.Vectors(s.Keys[block], at, at+size), reqs[n].Groups))
+		copy(resid.Row(n), site.Scaled(share, site.Minus(goals[n].Value(), now.Row(at))))
 		at += size
 	}
 	right, err := e.shares(block, keys)
@@ -291,14 +291,14 @@ func (e *Editing) nullDim(block int, values []float64) int {
 
 // remember keeps the keys of a batch, as the edited model has them, so that later batches leave them alone.
 func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error {
-	s, err := probe.Look(ctx, e.m, places(reqs), e.hp.Layers)
+	s, err := site.Look(ctx, e.m, places(reqs), e.hp.Layers)
 	if err != nil {
 		return err
 	}
 	for _, block := range e.hp.Layers {
 		keys := linalg.New(len(reqs), s.Keys[block].Cols)
 		for n, at := 0, 0; n < len(reqs); n++ {
-			copy(keys.Row(n), probe.GroupMean(probe.Vectors(s.Keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
+			copy(keys.Row(n), site.GroupMean(site.Vectors(s.Keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
 			at += len(reqs[n].Prompts)
 		}
 		c.cache[block] = keys

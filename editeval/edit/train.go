@@ -6,8 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/editeval/edit/internal/search"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -24,7 +24,7 @@ type trainer struct {
 	reqs   []Encoded
 	before linalg.Matrix
 	grad   []float64 // [out, in]
-	adam   []probe.Adam
+	adam   []site.Adam
 	a, b   linalg.Matrix // LoRA: [r, in] and [out, r]
 }
 
@@ -32,7 +32,7 @@ type trainer struct {
 // a target at the last position of the prompt, FT-M trains them where they belong. FT-L keeps every element within eps of what it was. LoRA
 // trains two factors of a change instead, the way of FT-M.
 func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
-	l, err := probe.Linear(e.m, e.hp.Layers[0], arch.Down)
+	l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) 
 		return nil, err
 	}
 	w.hold()
-	t := &trainer{e: e, w: w, reqs: reqs, before: w.held, adam: make([]probe.Adam, 2)}
+	t := &trainer{e: e, w: w, reqs: reqs, before: w.held, adam: make([]site.Adam, 2)}
 	if e.method.name == "lora" {
 		t.begin()
 	}
@@ -92,7 +92,7 @@ func (t *trainer) run(ctx context.Context) ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		if math.IsNaN(loss) || math.IsInf(loss, 0) || !probe.Finite(t.grad) {
+		if math.IsNaN(loss) || math.IsInf(loss, 0) || !site.Finite(t.grad) {
 			return nil, fmt.Errorf("%w: loss %g after %d steps", ErrDiverged, loss, len(losses))
 		}
 		losses = append(losses, loss)
@@ -153,7 +153,7 @@ func (t *trainer) sequences() (ids, labels [][]int32) {
 	for _, r := range t.reqs {
 		p := r.Bare()
 		text := append(append([]int32(nil), p...), r.Target...)
-		l := search.Ignored(len(text))
+		l := optimize.Ignored(len(text))
 		if t.atPrompt() {
 			text, l = text[:len(p)+1], l[:len(p)+1]
 			l[len(p)] = r.Target[0]
@@ -178,7 +178,7 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 			owners = append(owners, i)
 		}
 	}
-	total, next, dev := 0.0, 0, probe.Rows{Dev: t.e.m.Device()}
+	total, next, dev := 0.0, 0, site.Rows{Dev: t.e.m.Device()}
 	o := lm.BackwardOptions{
 		Labels: labels, Keep: t.e.hp.Keep(), Want: func(name string) bool { return name == t.w.linear.Name },
 		Hooks: &lm.Hooks{WeightGrad: func(_ string, g kernels.Mat) error { return t.take(g) }},
@@ -221,7 +221,7 @@ func (t *trainer) row(z []float64, owner, position int) float64 {
 	if t.atPrompt() {
 		wanted = target
 	}
-	search.LogSoftmax(z)
+	optimize.LogSoftmax(z)
 	loss := 0.0
 	for _, id := range wanted {
 		loss -= weight * z[id]
@@ -237,7 +237,7 @@ func (t *trainer) row(z []float64, owner, position int) float64 {
 
 // take copies the gradient, which comes in the stored layout.
 func (t *trainer) take(g kernels.Mat) error {
-	l, dev := t.w.linear, probe.Rows{Dev: t.e.m.Device()}
+	l, dev := t.w.linear, site.Rows{Dev: t.e.m.Device()}
 	if t.grad == nil {
 		t.grad = make([]float64, l.Out*l.In)
 	}

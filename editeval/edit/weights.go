@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
@@ -131,7 +131,7 @@ func (w *weight) add(d *Delta) error {
 	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) || !dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
 		return fmt.Errorf("%w: the delta of tensor %q has another shape", ErrJournal, w.linear.Name)
 	}
-	mapped.Each(0, out, func(i int) {
+	mmapsafe.Each(0, out, func(i int) {
 		row := w.sum.Row(i)
 		if dense {
 			for j, v := range d.Dense.Row(i) {
@@ -204,7 +204,7 @@ func (w *weight) store(m *lm.Model) (string, error) {
 		return "", err
 	}
 	p.Buf.Changed()
-	return probe.Hash(data), nil
+	return site.Hash(data), nil
 }
 
 // measure fills in a delta's norms.

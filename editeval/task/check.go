@@ -7,7 +7,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Checked says what a task would run, or what is wrong with it.
@@ -83,7 +83,7 @@ func numbers(gold any) []int {
 	}
 	var out []int
 	for _, g := range list {
-		if n, ok := value.Int(g); ok {
+		if n, ok := pyvalue.Int(g); ok {
 			out = append(out, n)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which two runs cannot be compared.
@@ -141,7 +141,7 @@ const maxResults = 256 << 20
 
 func readRun(dir string) (*finished, error) {
 	f := &finished{dir: dir}
-	text, err := regular.ReadFile(filepath.Join(dir, "results.json"), maxResults)
+	text, err := safefile.ReadFile(filepath.Join(dir, "results.json"), maxResults)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: there is no results.json", dir, ErrNoRun)
 	}
@@ -173,7 +173,7 @@ type samples struct {
 // samples reads the samples of a task.
 func (f *finished) samples(task string) (*samples, error) {
 	path := filepath.Join(f.dir, "samples_"+task+".jsonl")
-	file, err := regular.Open(path)
+	file, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w (HINT: run eval with --log-samples)", path, ErrNoSamples)
 	}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzCompare: runs that a stranger wrote are compared or refused.
@@ -18,7 +18,7 @@ func FuzzCompare(f *testing.F) {
 	f.Add([]byte(`{"configs":{"t":null},"results":{"t":null}}`), []byte(`null`), []byte("\n\n"))
 	dirs := []string{f.TempDir(), f.TempDir()}
 	f.Fuzz(func(t *testing.T, results, a, b []byte) {
-		defer hostile.Watch(t, len(results)+len(a)+len(b))()
+		defer fuzzlimit.Watch(t, len(results)+len(a)+len(b))()
 		for i, text := range [][]byte{a, b} {
 			for name, data := range map[string][]byte{"results.json": results, "samples_t.jsonl": text} {
 				if err := os.WriteFile(filepath.Join(dirs[i], name), data, 0o666); err != nil {

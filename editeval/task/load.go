@@ -20,8 +20,8 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/jinja"
-	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which tasks, data and requests can be wrong; errors of this package wrap one of them, one of package lm or tokenizer, or one
@@ -184,7 +184,7 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 // maxTask bounds a task file.
 const maxTask = 16 << 20
 
-func readFile(name string) ([]byte, error) { return regular.ReadFile(name, maxTask) }
+func readFile(name string) ([]byte, error) { return safefile.ReadFile(name, maxTask) }
 
 func (s *Suite) folder(dir string) ([]string, error) {
 	files, err := taskfile.Folder(os.DirFS(dir))
@@ -295,7 +295,7 @@ func written(field any) string {
 	case *taskfile.Function:
 		return "!function " + field.Name
 	}
-	return value.Str(field)
+	return pyvalue.Str(field)
 }
 
 func describe(lib *taskfile.Library, name string) Definition {

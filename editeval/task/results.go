@@ -12,7 +12,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -178,10 +178,10 @@ func number(v float64) any {
 // versionOf is a task's version as the harness writes it: as the definition has it, "Yaml" where it has none.
 func versionOf(t *taskfile.Task) any {
 	if m, ok := t.Raw.Get("metadata"); ok {
-		if d, ok := m.(*value.Dict); ok {
+		if d, ok := m.(*pyvalue.Dict); ok {
 			v, ok := d.Get("version")
 			if f, isFloat := v.(float64); isFloat && !math.IsNaN(f) && !math.IsInf(f, 0) {
-				return json.Number(value.Repr(f)) // 1.0 stays 1.0
+				return json.Number(pyvalue.Repr(f)) // 1.0 stays 1.0
 			}
 			if ok {
 				return v

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/store"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 func hash(s string) string {
@@ -20,10 +20,10 @@ func hash(s string) string {
 
 // sample is the JSON line of a document and a filter: the harness' keys, and with them the tokens of each request.
 func sample(t *one, d *document, answers []store.Answer, filter string, o score.Outcome) ([]byte, error) {
-	row := value.NewDict()
+	row := pyvalue.NewDict()
 	row.Set("doc_id", int64(d.ID))
 	row.Set("doc", d.Doc)
-	row.Set("target", value.Str(d.Target))
+	row.Set("target", pyvalue.Str(d.Target))
 	row.Set("arguments", arguments(t, d))
 	var resps []any
 	for _, a := range answers {
@@ -31,7 +31,7 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 	}
 	if t.Task.OutputType == taskfile.Rolling {
 		said := likelihoods(t, answers)
-		resps = []any{[]any{value.Str(said[0].LL)}}
+		resps = []any{[]any{pyvalue.Str(said[0].LL)}}
 	}
 	row.Set("resps", resps)
 	row.Set("filtered_resps", filtered(resps, o))
@@ -55,7 +55,7 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 		}
 		row.Set("examples", rows)
 	}
-	line, err := value.AppendJSON(nil, row)
+	line, err := pyvalue.AppendJSON(nil, row)
 	return append(line, '\n'), err
 }
 
@@ -65,14 +65,14 @@ func hashesOf(d *document) [3]string {
 	if d.all != nil {
 		prompt = d.Requests[0].Continuation
 	}
-	return [3]string{hash(pretty(d.Doc)), hash(prompt), hash(value.Str(d.Target))}
+	return [3]string{hash(pretty(d.Doc)), hash(prompt), hash(pyvalue.Str(d.Target))}
 }
 
 // arguments are the requests as the harness writes them.
-func arguments(t *one, d *document) *value.Dict {
-	out := value.NewDict()
+func arguments(t *one, d *document) *pyvalue.Dict {
+	out := pyvalue.NewDict()
 	for i, q := range d.Requests {
-		args := value.NewDict()
+		args := pyvalue.NewDict()
 		switch t.Task.OutputType {
 		case taskfile.Rolling:
 			args.Set("arg_0", q.Continuation)
@@ -93,7 +93,7 @@ func response(t *one, a store.Answer) any {
 	if t.Task.OutputType == taskfile.GenerateUntil {
 		return a.Text
 	}
-	return []any{value.Str(a.LL), value.Str(a.Greedy)}
+	return []any{pyvalue.Str(a.LL), pyvalue.Str(a.Greedy)}
 }
 
 // filtered is what is left of the answers after the filter.
@@ -129,14 +129,14 @@ func figure(name string, x metric.Item) any {
 func tokens(d *document) []any {
 	var out []any
 	for _, s := range d.seqs {
-		c := value.NewDict()
+		c := pyvalue.NewDict()
 		c.Set("context", int64(s.Before))
 		c.Set("scored", int64(len(s.Target)))
 		c.Set("input", int64(len(s.IDs)))
 		out = append(out, c)
 	}
 	for _, p := range d.prompts {
-		c := value.NewDict()
+		c := pyvalue.NewDict()
 		c.Set("context", int64(d.before))
 		c.Set("input", int64(len(p.IDs)))
 		out = append(out, c)
@@ -154,7 +154,7 @@ func pretty(v any) string {
 func indent(b *strings.Builder, v any, line string) {
 	inner := line + "  "
 	switch v := v.(type) {
-	case *value.Dict:
+	case *pyvalue.Dict:
 		if v.Len() == 0 {
 			b.WriteString("{}")
 			return
@@ -178,7 +178,7 @@ func indent(b *strings.Builder, v any, line string) {
 		}
 		b.WriteString(line + "]")
 	default:
-		text, err := value.AppendJSON(nil, v)
+		text, err := pyvalue.AppendJSON(nil, v)
 		if err == nil {
 			b.Write(text)
 		}

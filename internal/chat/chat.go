@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/jinja"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The ways in which a template can fail.
@@ -47,12 +47,12 @@ func Parse(source string, tokens map[string]string, now func() time.Time) (*Temp
 func (t *Template) Render(ctx context.Context, messages []Message, prompt bool) (string, error) {
 	list := make([]any, len(messages))
 	for i, m := range messages {
-		d := value.NewDict()
+		d := pyvalue.NewDict()
 		d.Set("role", m.Role)
 		d.Set("content", m.Content)
 		list[i] = d
 	}
-	names := value.NewDict()
+	names := pyvalue.NewDict()
 	for _, k := range slices.Sorted(maps.Keys(t.tokens)) {
 		names.Set(k, t.tokens[k])
 	}
@@ -78,7 +78,7 @@ func (t *Template) Continue(ctx context.Context, messages []Message) (string, er
 	}
 	messages = slices.Clone(messages)
 	last := &messages[len(messages)-1]
-	content := value.Strip(last.Content)
+	content := pyvalue.Strip(last.Content)
 	last.Content += mark
 	text, err := t.Render(ctx, messages, false)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t *Template) Continue(ctx context.Context, messages []Message) (string, er
 	if strings.HasPrefix(text[at:], mark) {
 		return text[:at], nil
 	}
-	return strings.TrimRightFunc(text[:at], value.IsSpace), nil
+	return strings.TrimRightFunc(text[:at], pyvalue.IsSpace), nil
 }
 
 // Answers renders a conversation and says which bytes are the assistant's answers, with what ends each: all that the template adds

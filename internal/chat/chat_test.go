@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // TestRenderedAsJinja compares renderings with those of Python's jinja2, with the settings of the transformers library (testdata/rendered.json).
@@ -87,7 +87,7 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, src string) {
-		defer hostile.Watch(t, len(src))()
+		defer fuzzlimit.Watch(t, len(src))()
 		tpl, err := Parse(src, map[string]string{"bos_token": "<s>"}, nil)
 		if err != nil {
 			return

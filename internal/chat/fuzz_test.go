@@ -3,7 +3,7 @@ package chat
 import (
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzConfig: the tokenizer's configuration, of which templates and special tokens are taken.
@@ -15,7 +15,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, config []byte) {
-		defer hostile.Watch(t, len(config))()
+		defer fuzzlimit.Watch(t, len(config))()
 		named, tokens, err := readConfig(config)
 		if err != nil {
 			return

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // Files of a tokenizer's folder.
@@ -66,7 +66,7 @@ const standard = "default"
 // find reads the templates of a folder by name, and its special tokens. A template in a file of its own counts more than one of the same
 // name in the configuration, as in the transformers library.
 func find(dir string) (named, tokens map[string]string, err error) {
-	root, err := regular.OpenFolder(dir)
+	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,7 +85,7 @@ func find(dir string) (named, tokens map[string]string, err error) {
 }
 
 // readTemplates adds the templates that have files of their own.
-func readTemplates(root *regular.Folder, named map[string]string) error {
+func readTemplates(root *safefile.Folder, named map[string]string) error {
 	files := map[string]string{"default": templateFile}
 	entries, err := fs.ReadDir(root.FS(), templateFolder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -109,8 +109,8 @@ func readTemplates(root *regular.Folder, named map[string]string) error {
 }
 
 // readFile reads a file of a folder; nil without an error where there is none.
-func readFile(root *regular.Folder, name string) ([]byte, error) {
-	f, err := regular.In(root, name)
+func readFile(root *safefile.Folder, name string) ([]byte, error) {
+	f, err := safefile.In(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

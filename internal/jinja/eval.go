@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/jinja/internal/library"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // expr is an expression.
@@ -88,13 +88,13 @@ func (l list) eval(s *state) (any, error) {
 		out = append(out, v)
 	}
 	if l.tuple {
-		return value.Tuple(out), s.PayFor(out...)
+		return pyvalue.Tuple(out), s.PayFor(out...)
 	}
 	return out, s.PayFor(out...)
 }
 
 func (d dict) eval(s *state) (any, error) {
-	out := value.NewDict()
+	out := pyvalue.NewDict()
 	for i := range d.keys {
 		k, err := d.keys[i].eval(s)
 		if err != nil {
@@ -231,9 +231,9 @@ func (l slice) eval(s *state) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, ok := value.Int(v)
+		n, ok := pyvalue.Int(v)
 		if !ok && v != nil {
-			return nil, fmt.Errorf("%w: slice at a %s", ErrType, value.Kind(v))
+			return nil, fmt.Errorf("%w: slice at a %s", ErrType, pyvalue.Kind(v))
 		}
 		if ok {
 			parts[i] = &n
@@ -250,8 +250,8 @@ func (l slice) eval(s *state) (any, error) {
 		return nil, err
 	}
 	out, err := library.Cut(items, parts)
-	if _, ok := x.(value.Tuple); ok {
-		return value.Tuple(out), err
+	if _, ok := x.(pyvalue.Tuple); ok {
+		return pyvalue.Tuple(out), err
 	}
 	if _, ok := x.(string); !ok || err != nil {
 		return out, err
@@ -283,7 +283,7 @@ func (c call) eval(s *state) (any, error) {
 	case library.Callable:
 		return f.Call(args)
 	}
-	return nil, fmt.Errorf("%w: a %s is called", ErrType, value.Kind(x))
+	return nil, fmt.Errorf("%w: a %s is called", ErrType, pyvalue.Kind(x))
 }
 
 // missing says what was to be called.
@@ -293,8 +293,8 @@ func (c call) missing(s *state, u *library.Undefined) error {
 		return fmt.Errorf("%w: function %q; known: %s", ErrUnknown, string(f), library.Known(library.Globals))
 	case attribute:
 		if x, err := f.x.eval(s); err == nil {
-			if table := library.Methods[value.Kind(x)]; table != nil {
-				return fmt.Errorf("%w: method %q of a %s; known: %s", ErrUnknown, f.name, value.Kind(x), library.Known(table))
+			if table := library.Methods[pyvalue.Kind(x)]; table != nil {
+				return fmt.Errorf("%w: method %q of a %s; known: %s", ErrUnknown, f.name, pyvalue.Kind(x), library.Known(table))
 			}
 		}
 	}

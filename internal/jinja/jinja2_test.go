@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // TestRenderedAsJinja2 compares with what Python's jinja2 made of the same templates and values (testdata/render.py).
@@ -16,18 +16,18 @@ func TestRenderedAsJinja2(t *testing.T) {
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
-	read := func() *value.Dict {
-		v, err := value.ParseJSON(lines.Bytes())
+	read := func() *pyvalue.Dict {
+		v, err := pyvalue.ParseJSON(lines.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return v.(*value.Dict)
+		return v.(*pyvalue.Dict)
 	}
 	lines.Scan()
 	given := read()
 	all, _ := given.Get("names")
-	names := all.(*value.Dict)
-	chatNames := value.NewDict()
+	names := all.(*pyvalue.Dict)
+	chatNames := pyvalue.NewDict()
 	for _, k := range names.Keys() {
 		v, _ := names.Get(k)
 		chatNames.Set(k, v)

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/jinja/internal/library"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // parser reads an expression.
@@ -452,7 +452,7 @@ func (p *parser) primary() (expr, error) {
 		}
 		return constant{s}, nil
 	case number:
-		if n, ok, err := value.ParseInt(t.text, 0); err != nil {
+		if n, ok, err := pyvalue.ParseInt(t.text, 0); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrType, err)
 		} else if ok {
 			return constant{n}, nil

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // piece is text or a tag.
@@ -83,15 +83,15 @@ func cut(src string, o Options) ([]piece, error) {
 // text takes what stands before a tag (or the end of the source, open "").
 func (c *cutter) text(s, open, sign string) {
 	if c.strip {
-		s = strings.TrimLeftFunc(s, value.IsSpace)
+		s = strings.TrimLeftFunc(s, pyvalue.IsSpace)
 		c.strip = false
 	}
 	switch {
 	case sign == "-":
-		s = strings.TrimRightFunc(s, value.IsSpace)
+		s = strings.TrimRightFunc(s, pyvalue.IsSpace)
 	case sign == "" && c.o.LstripBlocks && (open == "{%" || open == "{#"):
 		line := strings.LastIndexByte(s, '\n') + 1
-		if (line > 0 || c.fresh) && strings.TrimFunc(s[line:], value.IsSpace) == "" {
+		if (line > 0 || c.fresh) && strings.TrimFunc(s[line:], pyvalue.IsSpace) == "" {
 			s = s[:line]
 		}
 	}
@@ -161,7 +161,7 @@ func tagEnd(inside, open string) (int, error) {
 			return i, nil
 		case open == "{#":
 		case c == '\'' || c == '"':
-			n, _, err := value.Unquote(inside[i:])
+			n, _, err := pyvalue.Unquote(inside[i:])
 			if err != nil {
 				return 0, fmt.Errorf("%w: a string in %s%.40s has no end", ErrSyntax, open, inside)
 			}
@@ -206,7 +206,7 @@ func scan(src string) ([]token, error) {
 			i++
 			continue
 		case c == '\'' || c == '"':
-			n, s, err := value.Unquote(src[i:])
+			n, s, err := pyvalue.Unquote(src[i:])
 			if err != nil {
 				return nil, fmt.Errorf("%w: %.40s: %w", ErrSyntax, src[i:], err)
 			}

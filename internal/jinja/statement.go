@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/jinja/internal/library"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // set is {% set names = x %}, or {% set name %}body{% endset %} with filters.
@@ -110,7 +110,7 @@ func (s *state) bind(to map[string]any, names []string, v any) error {
 		return err
 	}
 	if len(list) != len(names) {
-		return fmt.Errorf("%w: %s of %d items does not unpack into %d names", ErrType, value.Kind(v), len(list), len(names))
+		return fmt.Errorf("%w: %s of %d items does not unpack into %d names", ErrType, pyvalue.Kind(v), len(list), len(names))
 	}
 	for i, name := range names {
 		to[name] = list[i]
@@ -368,8 +368,8 @@ func (c *closure) bind(s *state, vars map[string]any, g library.Given) error {
 	if extra := len(g.List) - len(c.params); extra > 0 && !c.rest {
 		return fmt.Errorf("%w: %d arguments, want at most %d", ErrType, len(g.List), len(c.params))
 	}
-	vars["varargs"] = value.Tuple(g.List[min(len(c.params), len(g.List)):])
-	all := value.NewDict()
+	vars["varargs"] = pyvalue.Tuple(g.List[min(len(c.params), len(g.List)):])
+	all := pyvalue.NewDict()
 	for k, v := range named {
 		if !c.restNamed {
 			return fmt.Errorf("%w: it has no parameter %q", ErrType, k)

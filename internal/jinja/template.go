@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/jinja/internal/library"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Limits on templates, beside those of a rendering.
@@ -93,7 +93,7 @@ func Parse(source string, o Options) (*Template, error) {
 }
 
 // Render gives the text of the template for the values of names. It ends early when ctx does.
-func (t *Template) Render(ctx context.Context, names *value.Dict) (string, error) {
+func (t *Template) Render(ctx context.Context, names *pyvalue.Dict) (string, error) {
 	s := newState(ctx, t, names)
 	var out strings.Builder
 	if err := renderAll(t.nodes, s, &out); err != nil {
@@ -103,7 +103,7 @@ func (t *Template) Render(ctx context.Context, names *value.Dict) (string, error
 }
 
 // Eval gives the value of a template that is a single expression; false if it is anything else.
-func (t *Template) Eval(ctx context.Context, names *value.Dict) (v any, single bool, err error) {
+func (t *Template) Eval(ctx context.Context, names *pyvalue.Dict) (v any, single bool, err error) {
 	if len(t.nodes) != 1 {
 		return nil, false, nil
 	}
@@ -151,12 +151,12 @@ func at(line int, err error) error {
 // state is one rendering.
 type state struct {
 	*library.Env
-	names  *value.Dict
+	names  *pyvalue.Dict
 	locals []map[string]any // the innermost last
 	calls  int              // of macros, in each other
 }
 
-func newState(ctx context.Context, t *Template, names *value.Dict) *state {
+func newState(ctx context.Context, t *Template, names *pyvalue.Dict) *state {
 	return &state{names: names, locals: []map[string]any{{}}, Env: &library.Env{
 		Strict: t.o.Strict, PlainJSON: t.o.PlainJSON, Now: t.o.Now, Filters: library.Filters, Tests: library.Tests, Context: ctx,
 	}}

@@ -7,19 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // names are those that the tests' templates see.
-func names(t testing.TB) *value.Dict {
-	v, err := value.ParseJSON([]byte(`{"question": " What? ", "n": 3, "f": 2.5, "yes": true, "none": null, "text": "one two  three",
+func names(t testing.TB) *pyvalue.Dict {
+	v, err := pyvalue.ParseJSON([]byte(`{"question": " What? ", "n": 3, "f": 2.5, "yes": true, "none": null, "text": "one two  three",
 		"choices": {"text": ["a", "b", "it's"], "label": ["A", "B", "C"]}, "answerKey": "B", "list": [3, 1, 2],
 		"rows": [{"k": "x", "v": 1}, {"k": "y", "v": 2}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.(*value.Dict)
+	return v.(*pyvalue.Dict)
 }
 
 // What Jinja 3.1 with StrictUndefined and keep_trailing_newline renders.
@@ -170,7 +170,7 @@ func FuzzTemplate(f *testing.F) {
 	}
 	n := names(f)
 	f.Fuzz(func(t *testing.T, s string) {
-		defer hostile.Watch(t, len(s))()
+		defer fuzzlimit.Watch(t, len(s))()
 		for _, o := range []Options{Tasks(), Chats(func() time.Time { return time.Unix(0, 0) })} {
 			tmpl, err := Parse(s, o)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrAccess: what a connection or a server should show, or believe, cannot be used.
@@ -135,7 +135,7 @@ func secret(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := regular.ReadFile(file, maxSecret)
+	text, err := safefile.ReadFile(file, maxSecret)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAccess, err)
 	}

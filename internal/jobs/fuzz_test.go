@@ -3,7 +3,7 @@ package jobs
 import (
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzResult: messages that should be results. Each item gets its first one, and none that nobody waits for is kept.
@@ -12,7 +12,7 @@ func FuzzResult(f *testing.F) {
 		f.Add([]byte(s), []byte(`{"id":"a","worker":"second","attempt":1}`))
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		defer hostile.Watch(t, len(first)+len(second))()
+		defer fuzzlimit.Watch(t, len(first)+len(second))()
 		calls := 0
 		d := &doing{items: []Item{{ID: "a"}}, done: func(Result) { calls++ }, found: map[string]Result{}, wanted: map[string]int{"a": 0}, arrived: make(chan struct{}, 1)}
 		d.take("a", first)

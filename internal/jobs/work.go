@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // Handler does the work of an item. Its error becomes the item's result, unless ctx has ended: then another worker gets the
@@ -124,7 +124,7 @@ func (q *Queue) make(ctx context.Context, msg jetstream.Msg, r Result, handle Ha
 		stop := q.alive(msg)
 		start := time.Now()
 		var data []byte
-		err := mapped.Do(func() (err error) { data, err = handle(ctx, Item{ID: r.ID, Data: msg.Data()}); return err })
+		err := mmapsafe.Do(func() (err error) { data, err = handle(ctx, Item{ID: r.ID, Data: msg.Data()}); return err })
 		stop()
 		if err != nil && ctx.Err() != nil {
 			return err

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // divideBase is the size up to which tridiagonal matrices are solved by QL steps.
@@ -160,7 +160,7 @@ func (s Solver) secular(p rankOne, u Matrix) ([]float64, error) {
 	workers := s.workersFor(k, k, 16)
 	const group = 16
 	each := func(f func(i int)) {
-		mapped.Each(workers, pieces(k, group), func(g int) {
+		mmapsafe.Each(workers, pieces(k, group), func(g int) {
 			for i := g * group; i < min(k, (g+1)*group); i++ {
 				f(i)
 			}

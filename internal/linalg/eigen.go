@@ -4,7 +4,7 @@ import (
 	"errors"
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // ErrNoConvergence is the error of an iteration that does not end, which finite matrices are not known to cause.
@@ -161,7 +161,7 @@ func (s Solver) symVec(y []float64, a Matrix, x []float64, partial Matrix) {
 		bands = 1
 	}
 	edge := func(b int) int { return int(float64(n) * math.Sqrt(float64(b)/float64(bands))) }
-	mapped.Each(s.workersFor(n, n, 8), bands, func(b int) {
+	mmapsafe.Each(s.workersFor(n, n, 8), bands, func(b int) {
 		sum := partial.Row(b)[:n]
 		clear(sum)
 		for i := edge(b); i < edge(b+1); i++ {

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // Product says how [Solver.Mul] reads its operands.
@@ -149,7 +149,7 @@ func (p *product) strip(s Solver, k int) {
 		p.kc = min(depth, k-p.k0)
 		const group = 8 // panels packed by one piece of work
 		lefts, rights := pieces(rows/kernel.rows, group), pieces(cols/kernel.cols, group)
-		mapped.Each(workers, lefts+rights, func(i int) {
+		mmapsafe.Each(workers, lefts+rights, func(i int) {
 			if i < lefts {
 				p.packLeft(i*group, min((i+1)*group, rows/kernel.rows))
 				return
@@ -157,7 +157,7 @@ func (p *product) strip(s Solver, k int) {
 			p.packRight((i-lefts)*group, min((i-lefts+1)*group, cols/kernel.cols))
 		})
 		down := pieces(m, pieceRows)
-		mapped.Each(workers, down*pieces(n, pieceCols), func(i int) { p.multiply(i%down*pieceRows, i/down*pieceCols) })
+		mmapsafe.Each(workers, down*pieces(n, pieceCols), func(i int) { p.multiply(i%down*pieceRows, i/down*pieceCols) })
 	}
 	packed.Put(p.left)
 	packed.Put(p.right)

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"lm":           {"kernels", "safetensors", "lm/arch", "internal/rng", "internal/dtype"},
 	"lm/arch":      {},
 	"lm/tokenizer": {},
-	"lm/corpus":    {"lm/tokenizer", "internal/canon"},
+	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
 	"lm/optim":     {"kernels"},
 
 	"prune":         append([]string{"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "gp"}, engine...),
@@ -37,28 +37,28 @@ var mayImport = map[string][]string{
 	"lora":          append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/orderedjson", "internal/dtype", "internal/chat"}, engine...),
 	"editeval":      append([]string{"editeval/edit", "editeval/task", "internal/rng", "internal/stats"}, engine...),
 	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
-	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/canon", "internal/value", "internal/jinja", "internal/chat"},
+	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue", "internal/jinja", "internal/chat"},
 
 	"internal/jobs":    {},
 	"internal/report":  {},
 	"internal/linalg":  {"kernels", "internal/rng"},
-	"internal/canon":   {},
-	"internal/fault":   {},
+	"internal/pyrandom":   {},
+	"internal/faulttest":   {},
 	"internal/lint":    {},
-	"internal/hostile": {},
+	"internal/fuzzlimit": {},
 
 	"internal/build":       {},
 	"internal/rng":         {},
 	"internal/dtype":       {"kernels", "safetensors"},
 	"internal/orderedjson": {},
-	"internal/stats":       {"internal/canon"},
-	"internal/mapped":      {},
-	"internal/regular":     {},
-	"internal/room":        {},
-	"internal/value":       {},
-	"internal/jinja":       {"internal/value"},
-	"internal/chat":        {"internal/jinja", "internal/value"},
-	"internal/strict":      {},
+	"internal/stats":       {"internal/pyrandom"},
+	"internal/mmapsafe":      {},
+	"internal/safefile":     {},
+	"internal/memlimit":        {},
+	"internal/pyvalue":       {},
+	"internal/jinja":       {"internal/pyvalue"},
+	"internal/chat":        {"internal/jinja", "internal/pyvalue"},
+	"internal/strictyaml":      {},
 	"internal/cputime":     {},
 	"internal/scratch":     {},
 
@@ -74,7 +74,7 @@ var mayImport = map[string][]string{
 
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
 var everywhere = []string{
-	"internal/regular", "internal/strict", "internal/mapped", "internal/room", "internal/scratch", "internal/cputime",
+	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch", "internal/cputime",
 }
 
 // anything in a row of the table allows all imports.

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// unmapped lists the packages that start goroutines without package internal/mapped, and why a lost page of a mapped file does not end the program there.
+// unmapped lists the packages that start goroutines without package internal/mmapsafe, and why a lost page of a mapped file does not end the program there.
 var unmapped = map[string]string{
-	"internal/mapped":                "it is the package itself",
+	"internal/mmapsafe":                "it is the package itself",
 	"internal/jobs":                  "handlers run within mapped.Do; the rest waits",
 	"gp":                             "fitness is asked for within mapped.Do",
 	"kernels/cpu":                    "helpers run within mapped.Catch; the others measure memory of their own",
@@ -15,8 +15,8 @@ var unmapped = map[string]string{
 	"kernels/kerneltest":             "tests",
 	"merge/internal/stream":          "segments run within mapped.Do",
 	"merge/internal/output":          "files are read, not mapped",
-	"cmd/compress/internal/crew":     "workers of a queue",
-	"cmd/compress/internal/planning": "workers of a queue",
+	"cmd/compress/internal/workers":     "workers of a queue",
+	"cmd/compress/internal/editevalcmd": "workers of a queue",
 }
 
 // TestGoroutines: goroutines that may touch mapped files are started so that a fault there is an error.

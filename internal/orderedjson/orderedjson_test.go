@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 func TestParseKeepsOrderAndText(t *testing.T) {
@@ -63,7 +63,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		o, err := Parse([]byte(text))
 		if err != nil {
 			return

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/canon"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/pyrandom"
 )
 
 // McNemar is the two-sided exact probability of a split of b+c discordant pairs at least as uneven as b to c where both sides are
@@ -30,7 +30,7 @@ func McNemar(b, c int) float64 {
 // were picked, which are named by their index. It gives the percentiles of a 95 % interval and the two-sided probability of no
 // difference. The random numbers are of Python's generator with the seed.
 func PairedBootstrap(n, draws int, seed uint64, difference func(picked []int) float64) (low, high, p float64) {
-	random := canon.NewRandom(seed)
+	random := pyrandom.NewRandom(seed)
 	picked, differences := make([]int, n), make([]float64, draws)
 	below, above := 0, 0
 
@@ -60,12 +60,12 @@ const bootstrapChunk = 1000
 // BootstrapStderr is the standard deviation of a figure over resamples, of which each call of resample fills a list. As in
 // lm-evaluation-harness, the k-th thousand comes from Python's Random(k), and what is left over of draws beyond 1000 is not
 // drawn. Calls run at the same time.
-func BootstrapStderr(draws int, resample func(random *canon.Random, figures []float64)) float64 {
+func BootstrapStderr(draws int, resample func(random *pyrandom.Random, figures []float64)) float64 {
 	size := min(bootstrapChunk, draws)
 	figures := make([]float64, draws/size*size)
 
-	mapped.Each(0, draws/size, func(k int) {
-		resample(canon.NewRandom(uint64(k)), figures[k*size:(k+1)*size])
+	mmapsafe.Each(0, draws/size, func(k int) {
+		resample(pyrandom.NewRandom(uint64(k)), figures[k*size:(k+1)*size])
 	})
 	return Deviation(figures)
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/pyrandom"
 )
 
 // TestMcNemar: probabilities of the binomial distribution by hand, and of SciPy 1.17.1: binomtest(min(b, c), b+c, 0.5).pvalue.
@@ -49,13 +49,13 @@ func TestPairedBootstrap(t *testing.T) {
 func TestBootstrapStderr(t *testing.T) {
 	var want []float64
 	for k := range 3 {
-		r := canon.NewRandom(uint64(k))
+		r := pyrandom.NewRandom(uint64(k))
 		for range 1000 {
 			want = append(want, r.Float64())
 		}
 	}
 
-	got := BootstrapStderr(3999, func(random *canon.Random, figures []float64) {
+	got := BootstrapStderr(3999, func(random *pyrandom.Random, figures []float64) {
 		if len(figures) != 1000 {
 			t.Errorf("%d figures", len(figures))
 		}

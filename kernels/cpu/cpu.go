@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/room"
+	"github.com/modelcompress/compress/internal/memlimit"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -66,8 +66,8 @@ func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
 	if n < 0 || (t.Size() > 0 && n > maxAlloc/t.Size()) {
 		return nil, fmt.Errorf("cpu: %d elements of %s are more than memory can hold", n, t)
 	}
-	if size := n * t.Size(); size >= room.Large {
-		if err := room.Check(float64(size)); err != nil {
+	if size := n * t.Size(); size >= memlimit.Large {
+		if err := memlimit.Check(float64(size)); err != nil {
 			return nil, fmt.Errorf("cpu: %d elements of %s: %w", n, t, err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // crew is the helpers of a device. Waking a sleeping thread takes tens of microseconds, more than many operations; so a
@@ -36,7 +36,7 @@ type job struct {
 	next atomic.Int64 // first piece that nobody has taken
 	done atomic.Int64
 	wait sync.WaitGroup // pieces that are not done
-	lost mapped.First   // pieces of mapped files that could not be read
+	lost mmapsafe.First // pieces of mapped files that could not be read
 }
 
 // parallel runs f(i) for every piece i in [0, n). Pieces are handed out one at a time, so a piece should be worth
@@ -103,7 +103,7 @@ func (c *crew) help(h *helper) {
 // run works on pieces until all are taken. One that is left by a fault of a mapped file counts as done, so that nobody waits for it.
 func (j *job) run() {
 	for all := false; !all; {
-		if fault := mapped.Catch(func() { j.pieces(); all = true }); fault != nil {
+		if fault := mmapsafe.Catch(func() { j.pieces(); all = true }); fault != nil {
 			j.lost.Keep(fault)
 			j.count()
 		}

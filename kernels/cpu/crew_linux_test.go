@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
 // TestShortenedFile: a file that is cut off under an operation is an error of whoever called it, on whichever thread that is noticed; the helpers work on.
@@ -29,9 +29,9 @@ func TestShortenedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := errors.New("lost")
-	mapped.Add(data, func(int64) error { return lost })
+	mmapsafe.Add(data, func(int64) error { return lost })
 	defer func() {
-		mapped.Remove(data, false)
+		mmapsafe.Remove(data, false)
 		if err := syscall.Munmap(data); err != nil {
 			t.Error(err)
 		}
@@ -43,7 +43,7 @@ func TestShortenedFile(t *testing.T) {
 		d := New(Options{Threads: threads})
 		var read, sum atomic.Int64
 		for range 100 {
-			err := mapped.Do(func() error {
+			err := mmapsafe.Do(func() error {
 				d.parallel(pages, func(i int) { sum.Add(int64(data[i*page])); read.Add(1) })
 				return nil
 			})

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // llama is a valid configuration; more overrides its keys, and a nil value removes one.
@@ -218,7 +218,7 @@ func FuzzParseConfig(f *testing.F) {
 	}
 	f.Add([]byte(`{"model_type":"llama","rope_scaling":{"type":"yarn","factor":1e308,"original_max_position_embeddings":1}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		c, err := ParseConfig("config.json", text)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n") {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
@@ -103,7 +103,7 @@ func FuzzSplit(f *testing.F) {
 	f.Add(uint8(0), "model.layers.0.mlp.gate.weight", int64(1<<62), int64(-2), int64(1<<40), false)
 	f.Add(uint8(1), "model.layers.-1.mlp.experts.down_proj", int64(1), int64(4), int64(5), true)
 	f.Fuzz(func(t *testing.T, table uint8, name string, x, y, z int64, three bool) {
-		defer hostile.Watch(t, len(name)+1<<10)()
+		defer fuzzlimit.Watch(t, len(name)+1<<10)()
 		if max(x, y, z) > 1<<20 {
 			return // no file has a tensor of that size
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzRecord: a line is refused or gives UTF-8 text; it never panics.
@@ -18,7 +18,7 @@ func FuzzRecord(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		defer hostile.Watch(t, len(line))()
+		defer fuzzlimit.Watch(t, len(line))()
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			return
@@ -35,7 +35,7 @@ func FuzzArrays(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer hostile.Watch(t, len(data))()
+		defer fuzzlimit.Watch(t, len(data))()
 		rows, err := (&source{}).readArrays(bufio.NewReader(bytes.NewReader(data)), 5000)
 		checkRows(t, rows, err)
 	})
@@ -50,7 +50,7 @@ func FuzzTensor(f *testing.F) {
 	f.Add(bytes.Replace(good, []byte("[3,51]"), []byte("[3,-1]"), 1))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer hostile.Watch(t, len(data))()
+		defer fuzzlimit.Watch(t, len(data))()
 		rows, err := readTensor(bufio.NewReader(bytes.NewReader(data)), 5000, []string{"calib_ids", "input_ids"})
 		checkRows(t, rows, err)
 	})

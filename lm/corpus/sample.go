@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/pyrandom"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -89,7 +89,7 @@ func sampleDocuments(ctx context.Context, s *source, tok Tokenizer, o SampleOpti
 		return Windows{}, err
 	}
 	defer docs.done()
-	d := drawer{ctx: ctx, docs: docs, tok: tok, o: o, random: canon.NewRandom(o.Seed), short: map[int]int{}}
+	d := drawer{ctx: ctx, docs: docs, tok: tok, o: o, random: pyrandom.NewRandom(o.Seed), short: map[int]int{}}
 	w := Windows{Count: o.Samples, SeqLen: o.SeqLen, Source: s.path, Mode: Documents, Seed: o.Seed, Docs: len(docs.lines), Blank: docs.blank}
 	for range o.Samples {
 		ids, err := d.long()
@@ -110,7 +110,7 @@ type drawer struct {
 	docs    *documents
 	tok     Tokenizer
 	o       SampleOptions
-	random  *canon.Random
+	random  *pyrandom.Random
 	short   map[int]int // documents known to be too short, with their tokens
 	redrawn int
 }
@@ -192,7 +192,7 @@ func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
 		return fmt.Errorf("%s: %w: %d tokens, a window of %d needs %d; use a shorter sequence length or a longer text",
 			t.path, ErrShort, w.Tokens, w.SeqLen, w.SeqLen+1)
 	}
-	random := canon.NewRandom(w.Seed)
+	random := pyrandom.NewRandom(w.Seed)
 	starts := make([]int64, w.Count)
 	for i := range starts {
 		starts[i] = int64(random.RandInt(0, int(w.Tokens)-w.SeqLen-1))

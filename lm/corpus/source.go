@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // format is what a file holds.
@@ -40,7 +40,7 @@ type source struct {
 
 // openSource opens a file and finds out what it holds.
 func openSource(path string) (*source, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 package optim
 
 import (
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -20,7 +20,7 @@ type values struct {
 // change calls f for stretches of the value, from element lo on, which f changes in place.
 func (v values) change(threads int, f func(lo int, p []float32)) {
 	n := v.m.Len()
-	mapped.Each(threads, pieces(n, chunk), func(i int) {
+	mmapsafe.Each(threads, pieces(n, chunk), func(i int) {
 		lo, hi := i*chunk, min(n, (i+1)*chunk)
 		switch {
 		case v.m.DType() == kernels.F32:

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -16,7 +16,7 @@ func SumSquares(g kernels.Mat, threads int) float64 { return sumSquaresOf(g, thr
 func sumSquaresOf(m kernels.Mat, threads int) float64 {
 	rows := max(1, chunk/max(1, m.Cols))
 	part := make([]float64, pieces(m.Rows, rows))
-	mapped.Each(threads, len(part), func(i int) {
+	mmapsafe.Each(threads, len(part), func(i int) {
 		var buf [1024]float32
 		for r := i * rows; r < min(m.Rows, (i+1)*rows); r++ {
 			part[i] += rowSquares(m, r, &buf)

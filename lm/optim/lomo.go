@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -162,7 +162,7 @@ func (u *adaUpdate) bands(f func(band, lo, hi int)) int {
 	per := max(1, chunk/u.cols, pieces(u.rows, 64))
 	n := pieces(u.rows, per)
 	if f != nil {
-		mapped.Each(u.Threads, n, func(i int) { f(i, i*per, min(u.rows, (i+1)*per)) })
+		mmapsafe.Each(u.Threads, n, func(i int) { f(i, i*per, min(u.rows, (i+1)*per)) })
 	}
 	return n
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -23,7 +23,7 @@ func FuzzLoad(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, config, special []byte) {
-		defer hostile.Watch(t, len(config)+len(special))()
+		defer fuzzlimit.Watch(t, len(config)+len(special))()
 		for name, text := range map[string][]byte{"tokenizer_config.json": config, "special_tokens_map.json": special} {
 			if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
 				t.Fatal(err)
@@ -55,7 +55,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(`{"model":{"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]},"added_tokens":[{"id":3,"content":" ","lstrip":true}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer hostile.Watch(t, len(data))()
+		defer fuzzlimit.Watch(t, len(data))()
 		tok, err := tokenizer.Parse(data)
 		if err != nil {
 			return
@@ -85,7 +85,7 @@ func FuzzEncode(f *testing.F) {
 		all[name] = small(f, name)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		for name, tok := range all {
 			ids, err := tok.Encode(text, bare)
 			if err != nil {

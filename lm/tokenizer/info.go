@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // info is what the files beside tokenizer.json say about it.
@@ -45,11 +45,11 @@ func (t *Tokenizer) readInfo(dir string) error {
 			AddEOS *bool       `json:"add_eos_token"`
 		}
 		path := filepath.Join(dir, name)
-		data, err := regular.ReadFile(path, maxFile)
+		data, err := safefile.ReadFile(path, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if errors.Is(err, regular.ErrNotRegular) {
+		if errors.Is(err, safefile.ErrNotRegular) {
 			return err
 		}
 		if err == nil {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
@@ -55,7 +55,7 @@ func Load(path string) (*Tokenizer, error) {
 	} else if st.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 	}
-	data, err := regular.ReadFile(path, maxFile)
+	data, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}

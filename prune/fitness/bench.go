@@ -10,8 +10,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune"
-	"github.com/modelcompress/compress/prune/internal/fused"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/gpuscore"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // bench is what one measurement at a time needs: models whose weights may be changed, and scratch.
@@ -64,7 +64,7 @@ func restore(m *lm.Model, s *subject, name string) error {
 // bytesOf is a whole parameter in host memory.
 func bytesOf(dev kernels.Device, m kernels.Mat) ([]byte, error) {
 	if !dev.Info().Host {
-		return host.Bytes(dev, m)
+		return hostmat.Bytes(dev, m)
 	}
 	raw := m.Buf.Bytes()
 	size := len(raw) / m.Buf.Len
@@ -76,7 +76,7 @@ func bytesOf(dev kernels.Device, m kernels.Mat) ([]byte, error) {
 func (b *bench) score(p *gp.Program, m *matrix, dev kernels.Device) (scores kernels.Mat, free func(), err error) {
 	if !m.there.W.IsZero() && m.at == dev {
 		scores, err = scoreThere(p, m, dev)
-		if !errors.Is(err, fused.ErrHost) {
+		if !errors.Is(err, gpuscore.ErrHost) {
 			return scores, func() { scores.Buf.Free() }, err
 		}
 	}
@@ -89,7 +89,7 @@ func (b *bench) score(p *gp.Program, m *matrix, dev kernels.Device) (scores kern
 
 // scoreThere leaves to the host what the device cannot, and what is not finite, of which that says where.
 func scoreThere(p *gp.Program, m *matrix, dev kernels.Device) (kernels.Mat, error) {
-	s, err := fused.New(dev, p, m.there)
+	s, err := gpuscore.New(dev, p, m.there)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
@@ -99,7 +99,7 @@ func scoreThere(p *gp.Program, m *matrix, dev kernels.Device) (kernels.Mat, erro
 	case err != nil:
 		return kernels.Mat{}, fmt.Errorf("%s: %w", m.linear.Name, err)
 	case lo-lo != 0 || span-span != 0:
-		return kernels.Mat{}, fused.ErrHost
+		return kernels.Mat{}, gpuscore.ErrHost
 	case span == 0:
 		return kernels.Mat{}, fmt.Errorf("%s: %w", m.linear.Name, gp.ErrConstant)
 	}
@@ -124,7 +124,7 @@ func (b *bench) scoreHere(p *gp.Program, m *matrix, threads int) (kernels.Mat, e
 	if err := p.Eval(s, m.in, gp.Exec{Threads: threads, Finite: true}); err != nil {
 		return s, fmt.Errorf("%s: %w", m.linear.Name, err)
 	}
-	if host.Same(s, s.RowF32(0)[0]) {
+	if hostmat.Same(s, s.RowF32(0)[0]) {
 		return s, fmt.Errorf("%s: %w", m.linear.Name, gp.ErrConstant)
 	}
 	return s, nil
@@ -212,7 +212,7 @@ func (b *bench) outputs(ctx context.Context, m *lm.Model, s *subject, x *sample,
 		if err := m.RunBlockTo(ctx, x.block, &lm.Hidden{X: out, Lens: x.lens}, &lm.Hidden{X: in, Lens: x.lens}, nil); err != nil {
 			return nil, err
 		}
-		y, err := host.F32(dev, out)
+		y, err := hostmat.F32(dev, out)
 		if err != nil {
 			return nil, err
 		}
@@ -273,7 +273,7 @@ func zero(m *lm.Model, l lm.Linear, scores kernels.Mat, t Setting) error {
 	}
 	defer free()
 	if l.Transposed {
-		if keep, err = host.Transposed(dev, keep); err != nil {
+		if keep, err = hostmat.Transposed(dev, keep); err != nil {
 			return err
 		}
 		defer keep.Buf.Free()

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/prune/internal/grads"
 )
 
@@ -99,7 +99,7 @@ func (s *subject) collectGradients(ctx context.Context, r Rung, path string, sho
 	if err != nil {
 		return err
 	}
-	want, err := regular.ReadFile(path+sumSuffix, 1<<10)
+	want, err := safefile.ReadFile(path+sumSuffix, 1<<10)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *subject) note(format string, args ...any) {
 
 // fileHash is the SHA-256 of a file.
 func fileHash(path string) (string, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -163,5 +163,5 @@ func (s *subject) newGradients(ctx context.Context, r Rung, path string, show fu
 		return err
 	}
 	s.files.took = time.Since(start)
-	return regular.WriteFile(path+sumSuffix, []byte(sum), 0o666)
+	return safefile.WriteFile(path+sumSuffix, []byte(sum), 0o666)
 }

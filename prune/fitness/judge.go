@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/gp"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -415,7 +415,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 // All does tasks, as many at a time as there are benches.
 func (j *Judge) All(ctx context.Context, tasks []Task) ([]Measure, error) {
 	out := make([]Measure, len(tasks))
-	g, ctx := mapped.WithContext(ctx)
+	g, ctx := mmapsafe.WithContext(ctx)
 	g.SetLimit(j.o.Benches)
 	for i, t := range tasks {
 		g.Go(func() (err error) {

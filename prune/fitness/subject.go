@@ -10,10 +10,10 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
-	"github.com/modelcompress/compress/prune/internal/fused"
+	"github.com/modelcompress/compress/prune/internal/actstats"
+	"github.com/modelcompress/compress/prune/internal/gpuscore"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/host"
-	"github.com/modelcompress/compress/prune/internal/inflow"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -145,12 +145,12 @@ func sampled(blocks, n int) []int {
 
 // gather runs the dense model over the calibration windows.
 func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
-	needs := inflow.SumSquares
+	needs := actstats.SumSquares
 	if uses(gp.Xm) || uses(gp.Xv) {
-		needs |= inflow.Sums
+		needs |= actstats.Sums
 	}
 	if uses(gp.Hi) {
-		needs |= inflow.Hessian
+		needs |= actstats.Hessian
 	}
 	g := &grads.Set{}
 	err := s.withGradients(ctx, Full, s.show(StageGradients), func(path string) (err error) {
@@ -162,7 +162,7 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	}
 	defer g.Close()
 	const batch = 8192 // tokens at a time
-	states, err := inflow.NewStates(ctx, s.dense, s.Calib.IDs, batch)
+	states, err := actstats.NewStates(ctx, s.dense, s.Calib.IDs, batch)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	show := s.show(StageStatistics)
 	for l := range s.dense.Blocks() {
 		show(int64(l), int64(s.dense.Blocks()))
-		if err := s.block(ctx, l, needs, states, func(m *matrix, in inflow.Inputs) (err error) {
+		if err := s.block(ctx, l, needs, states, func(m *matrix, in actstats.Inputs) (err error) {
 			if m.in, err = in.Terminals(uses); err == nil {
 				m.in.G, err = g.Of(m.linear)
 			}
@@ -184,9 +184,9 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 }
 
 // block measures one block and adds its matrices.
-func (s *subject) block(ctx context.Context, l int, want inflow.Set, states *inflow.States, fill func(m *matrix, in inflow.Inputs) error) error {
+func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *actstats.States, fill func(m *matrix, in actstats.Inputs) error) error {
 	dev, linears := s.dense.Device(), s.dense.Linears(l)
-	stats, err := inflow.New(dev, linears, want, len(s.Calib.IDs), 0)
+	stats, err := actstats.New(dev, linears, want, len(s.Calib.IDs), 0)
 	if err != nil {
 		return err
 	}
@@ -229,13 +229,13 @@ func (m *matrix) reside(dense *lm.Model) error {
 		return err
 	}
 	if m.linear.Transposed {
-		if w, err = host.Transposed(dev, w); err != nil {
+		if w, err = hostmat.Transposed(dev, w); err != nil {
 			return nil
 		}
 		m.held = append(m.held, w.Buf)
 	}
 	there := m.in
-	if there.G, err = fused.Resident(dev, m.in.G); err != nil {
+	if there.G, err = gpuscore.Resident(dev, m.in.G); err != nil {
 		return nil // the host scores it
 	}
 	m.held = append(m.held, there.G.Buf)
@@ -254,12 +254,12 @@ func weights(m *lm.Model, l lm.Linear) (kernels.Mat, error) {
 		return w, fmt.Errorf("element [%d, %d]: %w", at/w.Cols, at%w.Cols, prune.ErrNonFinite)
 	}
 	if l.Transposed {
-		if w, err = host.Transposed(m.Device(), w); err != nil {
+		if w, err = hostmat.Transposed(m.Device(), w); err != nil {
 			return w, err
 		}
 	}
 	if !m.Device().Info().Host {
-		return host.F32(m.Device(), w)
+		return hostmat.F32(m.Device(), w)
 	}
 	return w, nil
 }
@@ -278,7 +278,7 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 	defer h.Free()
 	for l, next := 0, 0; next < len(blocks); l++ {
 		x := sample{block: l, rows: h.X.Rows, lens: h.Lens}
-		in, err := host.F32(s.dense.Device(), h.X)
+		in, err := hostmat.F32(s.dense.Device(), h.X)
 		if err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 			continue
 		}
 		next++
-		out, err := host.F32(s.dense.Device(), h.X)
+		out, err := hostmat.F32(s.dense.Device(), h.X)
 		if err != nil {
 			return err
 		}

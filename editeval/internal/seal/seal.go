@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrDamaged: a file is not what was written.
@@ -40,12 +40,12 @@ func Write(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return regular.WriteFile(path, text, 0o666)
+	return safefile.WriteFile(path, text, 0o666)
 }
 
 // Read reads a value back. The error wraps [ErrDamaged] where the file is there and is not what was written.
 func Read(path string, v any) error {
-	text, err := regular.ReadFile(path, maxFile)
+	text, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func Sums(dir string) (map[string]string, error) {
 		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") {
 			return err
 		}
-		f, err := regular.Open(path)
+		f, err := safefile.Open(path)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzTexts: the files that a plan takes texts from.
@@ -16,7 +16,7 @@ func FuzzTexts(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte, limit byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		for _, name := range []string{"t.txt", "t.jsonl", "t.csv"} {
 			path := filepath.Join(dir, name)
 			if err := os.WriteFile(path, text, 0o666); err != nil {

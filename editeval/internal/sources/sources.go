@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrData: a file cannot be used.
@@ -101,7 +101,7 @@ metric_list:
 
 // Documents are the texts of a file: lines of JSONL, or what blank lines part.
 func Documents(path string, limit int) ([]string, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func lineText(line []byte) (string, error) {
 
 // column reads a column of a table with a line of headings.
 func column(path, name string) ([]string, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -193,4 +193,4 @@ func column(path, name string) ([]string, error) {
 }
 
 // writeFile writes a file so that it is there completely or not at all.
-func writeFile(path string, data []byte) error { return regular.WriteFile(path, data, 0o666) }
+func writeFile(path string, data []byte) error { return safefile.WriteFile(path, data, 0o666) }

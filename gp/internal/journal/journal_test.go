@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 type head struct{ Name string }
@@ -47,7 +47,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(append(bytes.Clone(text), "garbage\n"...))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		path := filepath.Join(t.TempDir(), "j")
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatal(err)

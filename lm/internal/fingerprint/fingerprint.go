@@ -11,7 +11,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -29,7 +29,7 @@ type Tensors interface {
 func Of(ctx context.Context, config []byte, source Tensors) (string, error) {
 	names := slices.Sorted(slices.Values(source.Names()))
 	sums := make([]string, len(names))
-	g, ctx := mapped.WithContext(ctx)
+	g, ctx := mmapsafe.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, name := range names {
 		g.Go(func() (err error) {

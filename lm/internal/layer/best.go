@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -18,7 +18,7 @@ func (s *Setup) Judge(x kernels.Mat, first []float64, want [][]int32, losses [][
 	const piece = 1 << 16 // elements of a piece of work, about
 	per := max(1, piece/max(x.Cols, 1))
 
-	mapped.Each(0, (x.Rows+per-1)/per, func(at int) {
+	mmapsafe.Each(0, (x.Rows+per-1)/per, func(at int) {
 		for i := at * per; i < min((at+1)*per, x.Rows); i++ {
 			row := rows(i)
 			best[i], losses[i] = largest(row), make([]float64, len(want[i]))

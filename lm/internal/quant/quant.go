@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -60,7 +60,7 @@ func New(x kernels.Mat, bits, threads int) *Matrix {
 // parallel splits the blocks among goroutines; results do not depend on how many.
 func (m *Matrix) parallel(threads int, f func(lo, hi int)) {
 	n := len(m.scales)
-	mapped.Split(max(1, min(threads, n/1024)), n, f)
+	mmapsafe.Split(max(1, min(threads, n/1024)), n, f)
 }
 
 // encode writes the codes of a block.

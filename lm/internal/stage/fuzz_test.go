@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzJournal: whatever a crash or a stranger left in a journal, opening it keeps whole lines only, and what is added after
@@ -18,7 +18,7 @@ func FuzzJournal(f *testing.F) {
 	}
 	path := filepath.Join(f.TempDir(), journalName)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		if err := os.WriteFile(path, text, 0o666); err != nil {
 			t.Fatal(err)
 		}

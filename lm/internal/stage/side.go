@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // maxConfigSize bounds what is read of config.json.
@@ -29,7 +29,7 @@ var sidePatterns = []string{
 
 // sideFiles describes the files of a folder to copy. A link that leaves the folder is an error, as everywhere.
 func sideFiles(dir string) ([]fs.FileInfo, error) {
-	root, err := regular.OpenFolder(dir)
+	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func sideFiles(dir string) ([]fs.FileInfo, error) {
 
 // Beside gives the SHA-256 of what Finish writes beside the weights for the source's files, by name; nil where the output was complete before.
 func (f *Folder) Beside() (map[string]string, error) {
-	root, err := regular.OpenFolder(f.opts.Source)
+	root, err := safefile.OpenFolder(f.opts.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (f *Folder) besideIntact() error {
 // Intact compares files of a folder with checksums that [Folder.Beside] gave. The error wraps [ErrDamaged] and names the first that differs or is
 // missing.
 func Intact(dir string, sums map[string]string) error {
-	root, err := regular.OpenFolder(dir)
+	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func Intact(dir string, sums map[string]string) error {
 
 // copySide copies the files beside the weights into the staging folder.
 func (f *Folder) copySide() error {
-	root, err := regular.OpenFolder(f.opts.Source)
+	root, err := safefile.OpenFolder(f.opts.Source)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (f *Folder) copySide() error {
 }
 
 // copyFile copies a file that is still what it was when the job began.
-func (f *Folder) copyFile(root *regular.Folder, file fs.FileInfo) error {
+func (f *Folder) copyFile(root *safefile.Folder, file fs.FileInfo) error {
 	in, err := f.content(root, file)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (f *Folder) copyFile(root *regular.Folder, file fs.FileInfo) error {
 }
 
 // content is what a file beside the weights has in the output.
-func (f *Folder) content(root *regular.Folder, file fs.FileInfo) (io.ReadCloser, error) {
+func (f *Folder) content(root *safefile.Folder, file fs.FileInfo) (io.ReadCloser, error) {
 	name := file.Name()
 	in, err := root.Open(name)
 	if err != nil {

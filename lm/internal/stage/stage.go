@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -70,7 +70,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir = regular.Place(dir)
+	dir = safefile.Place(dir)
 	f := &Folder{
 		opts: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial"), done: map[string]bool{},
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -92,7 +92,7 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 
 // open calls f with the contents of a file, unpacked.
 func open(path string, f func(in io.Reader) error) error {
-	file, err := regular.Open(path)
+	file, err := safefile.Open(path)
 	if err != nil {
 		return err
 	}

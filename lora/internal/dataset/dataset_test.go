@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -129,7 +129,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	tok := load(f)
 	f.Fuzz(func(t *testing.T, line string) {
-		defer hostile.Watch(t, len(line))()
+		defer fuzzlimit.Watch(t, len(line))()
 		r := &reader{tok: tok, o: Options{SeqLen: 8, Chat: func(m []Message) (string, [][2]int, error) { return "abc", [][2]int{{1, 2}}, nil }}}
 		if line = strings.TrimSpace(line); line == "" || r.record([]byte(line)) != nil {
 			return

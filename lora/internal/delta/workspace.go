@@ -1,7 +1,7 @@
 package delta
 
 import (
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -129,5 +129,5 @@ func parallel(n int, f func(lo, hi int)) {
 		f(0, n)
 		return
 	}
-	mapped.Split(workers, n, f)
+	mmapsafe.Split(workers, n, f)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/linalg"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
@@ -149,7 +149,7 @@ func (j *job) each(ctx context.Context, fn func(*block) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	g, ctx := mapped.WithContext(ctx)
+	g, ctx := mmapsafe.WithContext(ctx)
 	workers = min(workers, j.blocks())
 	for worker := range workers {
 		g.Go(func() error {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 )
 
@@ -34,7 +34,7 @@ func Vacant(dir string) error {
 
 // Write lets fill make the files of a new folder dir, or of the one that a link of that name leads to. With overwrite a folder of that name is replaced when the new one is complete.
 func Write(dir string, overwrite bool, fill func(stage string) error) error {
-	dir = regular.Place(dir)
+	dir = safefile.Place(dir)
 	if !overwrite {
 		if err := Vacant(dir); err != nil {
 			return err

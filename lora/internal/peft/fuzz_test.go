@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
@@ -24,7 +24,7 @@ func FuzzConfig(f *testing.F) {
 	}
 	modules := []adapter.Module{{Path: "model.layers.0.self_attn.q_proj", Role: "q", In: 4, Out: 4}, {Path: "model.embed_tokens", Table: true, Block: -1, In: 9, Out: 4}}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		s, err := parse(text)
 		if err != nil {
 			if !errors.Is(err, adapter.ErrConfig) && !errors.Is(err, adapter.ErrUnsupported) {

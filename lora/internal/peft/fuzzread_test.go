@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
@@ -34,13 +34,13 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		header, data := hostile.Parts(file)
+		header, data := fuzzlimit.Parts(file)
 		f.Add(config, header, data)
 	}
 	dir, out := f.TempDir(), filepath.Join(f.TempDir(), "again")
 	f.Fuzz(func(t *testing.T, config []byte, header string, data []byte) {
-		defer hostile.Watch(t, len(config)+len(header)+len(data))()
-		for name, text := range map[string][]byte{peft.ConfigName: config, peft.WeightsName: hostile.File(header, data)} {
+		defer fuzzlimit.Watch(t, len(config)+len(header)+len(data))()
+		for name, text := range map[string][]byte{peft.ConfigName: config, peft.WeightsName: fuzzlimit.File(header, data)} {
 			if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
 				t.Fatal(err)
 			}

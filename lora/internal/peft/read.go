@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
@@ -73,12 +73,12 @@ func renamed(modules []adapter.Module, keys []string) []adapter.Module {
 
 // readConfig reads the text of adapter_config.json, following no link out of the folder.
 func readConfig(dir string) ([]byte, error) {
-	root, err := regular.OpenFolder(dir)
+	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := regular.In(root, ConfigName)
+	f, err := safefile.In(root, ConfigName)
 	if err != nil {
 		return nil, missing(dir, ConfigName, err)
 	}
@@ -98,7 +98,7 @@ func readConfig(dir string) ([]byte, error) {
 
 // openWeights opens adapter_model.safetensors, following no link out of the folder.
 func openWeights(dir string) (*safetensors.File, error) {
-	root, err := regular.OpenFolder(dir)
+	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}

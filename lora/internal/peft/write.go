@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/folder"
@@ -270,7 +270,7 @@ func Vacant(dir string, overwrite bool) error {
 	}
 	known := []string{ConfigName, WeightsName, "README.md", "training.json", "training.html"}
 	for _, e := range entries {
-		if !slices.Contains(known, regular.Finished(e.Name())) {
+		if !slices.Contains(known, safefile.Finished(e.Name())) {
 			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir, folder.ErrExists, e.Name())
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
@@ -56,7 +56,7 @@ func rows(x kernels.Mat, f func(i int, zero func(j int) bool)) error {
 	default:
 		return fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base (HINT: no --base-bits)", adapter.ErrUnsupported, x.DType())
 	}
-	var wg mapped.Group
+	var wg mmapsafe.Group
 	for k := range workers {
 		wg.Go(func() {
 			for i := k * x.Rows / workers; i < (k+1)*x.Rows/workers; i++ {

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
-	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/lora/internal/sparse"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -110,7 +110,7 @@ func (f *Full) Free() {
 }
 
 // Step implements [Subject].
-func (f *Full) Step(ctx context.Context, step int, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
 	if f.Fused {
 		return f.fused(ctx, batches, counted, lr, clip)
 	}
@@ -189,7 +189,7 @@ func (v *value) collect(g kernels.Mat) {
 }
 
 // fused updates on the way back. Clipping by the norm takes a pass that only measures before it.
-func (f *Full) fused(ctx context.Context, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
 	coefficient, squares := 1.0, 0.0
 	measure := func(_ string, g kernels.Mat) error {
 		s, err := f.squares(g)
@@ -226,7 +226,7 @@ func (f *Full) fused(ctx context.Context, batches []plan.Batch, counted int, lr,
 }
 
 // backward gives the gradients of all parameters of some batches to take.
-func (f *Full) backward(ctx context.Context, batches []plan.Batch, counted int, take func(name string, g kernels.Mat) error) (float64, error) {
+func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted int, take func(name string, g kernels.Mat) error) (float64, error) {
 	loss := 0.0
 	for _, b := range batches {
 		o := lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: f.Keep, Hooks: &lm.Hooks{
@@ -284,7 +284,7 @@ func (f *Full) changed(v *value) error {
 }
 
 // Eval implements [Subject].
-func (f *Full) Eval(ctx context.Context, b plan.Batch) (float64, int, error) {
+func (f *Full) Eval(ctx context.Context, b batches.Batch) (float64, int, error) {
 	return eval(ctx, f.Model, b)
 }
 

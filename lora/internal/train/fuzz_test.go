@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -21,13 +21,13 @@ func FuzzState(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	header, data := hostile.Parts(file)
+	header, data := fuzzlimit.Parts(file)
 	f.Add(header, data)
 	f.Add(`{"__metadata__":{"progress":"{"}}`, []byte{})
 	f.Add(`{"__metadata__":{"progress":"{\"step\":-1}"},"optimizer.a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}`, []byte{0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, header string, data []byte) {
-		defer hostile.Watch(t, len(header)+len(data))()
-		if err := os.WriteFile(path, hostile.File(header, data), 0o666); err != nil {
+		defer fuzzlimit.Watch(t, len(header)+len(data))()
+		if err := os.WriteFile(path, fuzzlimit.File(header, data), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		var p Progress

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/lora/internal/delta"
-	"github.com/modelcompress/compress/lora/internal/plan"
 )
 
 // Low trains an adapter. The base stays as it is.
@@ -69,7 +69,7 @@ func (l *Low) Free() {
 }
 
 // Step implements [Subject].
-func (l *Low) Step(ctx context.Context, step int, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
 	l.Runtime.ZeroGrad()
 	key := rng.New(l.Seed, "dropout").With(uint64(step))
 	for i, b := range batches {
@@ -124,7 +124,7 @@ func (l *Low) params() []optim.Param {
 }
 
 // Eval implements [Subject].
-func (l *Low) Eval(ctx context.Context, b plan.Batch) (float64, int, error) {
+func (l *Low) Eval(ctx context.Context, b batches.Batch) (float64, int, error) {
 	l.Runtime.Drop(false, 0)
 	return eval(ctx, l.Model, b)
 }
@@ -188,7 +188,7 @@ func (l *Low) Restore(path string, p *Progress, best bool) error {
 }
 
 // eval sums the losses of a batch.
-func eval(ctx context.Context, m *lm.Model, b plan.Batch) (float64, int, error) {
+func eval(ctx context.Context, m *lm.Model, b batches.Batch) (float64, int, error) {
 	r, err := m.Forward(ctx, b.IDs, lm.ForwardOptions{Labels: b.Labels})
 	if err != nil {
 		return 0, 0, err

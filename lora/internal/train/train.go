@@ -15,7 +15,7 @@ import (
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
-	"github.com/modelcompress/compress/lora/internal/plan"
+	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -43,9 +43,9 @@ type Settings struct {
 	Schedule optim.Schedule
 	Clip     float64 // global norm; 0: none
 
-	Eval      *plan.Data // nil: no evaluation
-	EvalEvery int        // steps; the last step is always followed by one
-	Batch     int        // sequences per pass of an evaluation
+	Eval      *batches.Data // nil: no evaluation
+	EvalEvery int           // steps; the last step is always followed by one
+	Batch     int           // sequences per pass of an evaluation
 	KeepBest  bool
 
 	Dir         string // of the state; "": none is kept
@@ -66,9 +66,9 @@ type Settings struct {
 type Subject interface {
 	// Step computes the loss of some batches (the mean over counted tokens) and its gradients, and updates with the learning rate.
 	// A loss or gradient that is not finite is an error that leaves the values as they are.
-	Step(ctx context.Context, step int, batches []plan.Batch, counted int, lr, clip float64) (loss, norm float64, err error)
+	Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error)
 	// Eval computes the sum of the losses of a batch, and how many there are.
-	Eval(ctx context.Context, b plan.Batch) (sum float64, counted int, err error)
+	Eval(ctx context.Context, b batches.Batch) (sum float64, counted int, err error)
 	// Save writes all values and the optimiser's state; with best only the values.
 	Save(path string, p Progress, best bool) error
 	// Restore takes over what Save has written.
@@ -78,7 +78,7 @@ type Subject interface {
 // Run trains. On a cancelled context, and on an error, the state before the step that failed is kept in the folder. A loss or gradient
 // that is not finite comes of the values that the update before has made: then the newest state is kept with which a step has
 // succeeded, from which a run may also go on with another learning rate or bound of the norm.
-func Run(ctx context.Context, s Subject, p *plan.Plan, o Settings) (*Progress, error) {
+func Run(ctx context.Context, s Subject, p *batches.Plan, o Settings) (*Progress, error) {
 	r := &run{Subject: s, plan: p, o: o, done: &Progress{Fingerprint: o.Fingerprint, Same: o.Same}, proven: -1}
 	if err := r.open(); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func Run(ctx context.Context, s Subject, p *plan.Plan, o Settings) (*Progress, e
 // run is a run in progress.
 type run struct {
 	Subject
-	plan    *plan.Plan
+	plan    *batches.Plan
 	o       Settings
 	done    *Progress
 	proven  int     // steps done at the newest state from which a step has succeeded; -1: none
@@ -292,8 +292,8 @@ func (r *run) eval(ctx context.Context) error {
 }
 
 // Mean is the mean loss of a subject over data, batch sequences at a time.
-func Mean(ctx context.Context, s Subject, d plan.Data, batch int) (float64, error) {
-	p, err := plan.New(d, plan.Options{Batch: max(batch, 1), Ordered: true})
+func Mean(ctx context.Context, s Subject, d batches.Data, batch int) (float64, error) {
+	p, err := batches.New(d, batches.Options{Batch: max(batch, 1), Ordered: true})
 	if err != nil {
 		return 0, err
 	}

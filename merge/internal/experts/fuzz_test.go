@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -15,7 +15,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add([]byte(`{"format_version":1,"complete":true,"experts":[{"name":"a","file":"../x"}],"files":[{"name":"/etc/passwd"}]}`))
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, Folder), 0o777); err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func FuzzIndices(f *testing.F) {
 	f.Add([]byte{0b101, 0}, []byte{0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0}, []byte{0, 0, 3, 0}, int64(2))
 	f.Add([]byte{0xff, 0xff}, []byte{0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0}, []byte{9, 9}, int64(16))
 	f.Fuzz(func(t *testing.T, bitmap, pointers, columns []byte, kept int64) {
-		defer hostile.Watch(t, len(bitmap)+len(pointers)+len(columns))()
+		defer fuzzlimit.Watch(t, len(bitmap)+len(pointers)+len(columns))()
 		const rows, cols = 2, 6
 		if kept < 0 || kept > rows*cols || len(bitmap) != 2 || len(pointers) != 4*(rows+1) || int64(len(columns)) != 2*kept {
 			return // sizes are those of the tensors, which are checked before

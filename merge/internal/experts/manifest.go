@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 )
 
@@ -104,7 +104,7 @@ const manifestMax = 64 << 20
 // ReadManifest reads and checks the manifest of a mediated folder.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, Folder, ManifestName)
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: experts without their manifest: %w: %w", path, ErrManifest, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -71,7 +71,7 @@ func openAdapter(dir string, model *Model) (*adapter, error) {
 
 func (a *adapter) readConfig() error {
 	path := filepath.Join(a.dir, configName)
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrEdited refuses a checkpoint with edits that are not in its weights, which a merge would leave behind.
@@ -24,7 +24,7 @@ var beside = [][]byte{[]byte(`"codes":[{`), []byte(`"context":[`)}
 // whole refuses a folder whose journal has a codebook or facts in context. It reads in pieces that overlap by the longest key.
 func whole(dir string) error {
 	path := filepath.Join(dir, journal)
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -212,7 +212,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte(loraConfig))
 	f.Add([]byte(`{"peft_type": "LORA", "r": -1, "rank_pattern": {"": 0}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, configName), text, 0o666); err != nil {
 			t.Fatal(err)

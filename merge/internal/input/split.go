@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -19,7 +19,7 @@ const configMax = 64 << 20
 
 // split notes the experts that lie in tensors with others; see [arch.Arch.Split].
 func (m *Model) split() error {
-	text, err := regular.ReadFile(filepath.Join(m.Path, "config.json"), configMax)
+	text, err := safefile.ReadFile(filepath.Join(m.Path, "config.json"), configMax)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -21,13 +21,13 @@ type Config struct {
 	Shared       []Expert
 	Text         []byte
 
-	source *strict.Source
-	places struct{ top, experts, shared strict.Place }
+	source *strictyaml.Source
+	places struct{ top, experts, shared strictyaml.Place }
 }
 
 // Expert is a model whose MLPs become an expert.
 type Expert struct {
-	strict.Place
+	strictyaml.Place
 	Source             recipe.Ref
 	Positive, Negative []string
 	Noise              float64 // standard deviation
@@ -42,13 +42,13 @@ func drawn(mode string) bool { return mode == "random" || mode == "uniform_rando
 
 // Parse reads a recipe; file is its name for messages. The error is a *strict.Problems with every fault.
 func Parse(file string, text []byte) (*Config, error) {
-	src, err := strict.Parse(file, text)
+	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}
 	r := src.NewReader()
 	if len(src.Documents) != 1 {
-		r.Add(strict.Place{Line: 1, Column: 1}, strict.ErrValue, "a recipe for a mixture is one document, not %d", len(src.Documents))
+		r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrValue, "a recipe for a mixture is one document, not %d", len(src.Documents))
 		return nil, r.Err()
 	}
 	c := &Config{Gate: "hidden", PerToken: 2, Text: text, source: src}
@@ -60,7 +60,7 @@ func Parse(file string, text []byte) (*Config, error) {
 }
 
 // decode reads the keys of a recipe.
-func (c *Config) decode(r *strict.Reader, n *strict.Node) {
+func (c *Config) decode(r *strictyaml.Reader, n *strictyaml.Node) {
 	c.places.top = n.Place
 	o := r.Object(n, "a recipe for a mixture")
 	if v := o.Need("base_model"); v != nil {
@@ -80,7 +80,7 @@ func (c *Config) decode(r *strict.Reader, n *strict.Node) {
 			if c.Architecture == "deepseek" {
 				why = ": mixtures of deepseek's first kind only run with Python code of their own"
 			}
-			r.Add(v.Place, strict.ErrValue, "architecture must be one of mixtral, qwen, qwen3%s", why)
+			r.Add(v.Place, strictyaml.ErrValue, "architecture must be one of mixtral, qwen, qwen3%s", why)
 		}
 	}
 	if v := o.Need("experts"); v != nil {
@@ -96,7 +96,7 @@ func (c *Config) decode(r *strict.Reader, n *strict.Node) {
 }
 
 // experts decodes a list of experts.
-func experts(r *strict.Reader, n *strict.Node) []Expert {
+func experts(r *strictyaml.Reader, n *strictyaml.Node) []Expert {
 	var out []Expert
 	for _, item := range r.List(n, "experts") {
 		e := Expert{Place: item.Place, Residual: 1}
@@ -107,7 +107,7 @@ func experts(r *strict.Reader, n *strict.Node) []Expert {
 		e.Positive, e.Negative = prompts(r, o.Get("positive_prompts")), prompts(r, o.Get("negative_prompts"))
 		if v := o.Get("noise_scale"); v != nil {
 			if e.Noise = r.Number(v, "noise_scale"); e.Noise < 0 {
-				r.Add(v.Place, strict.ErrValue, "noise_scale must not be negative")
+				r.Add(v.Place, strictyaml.ErrValue, "noise_scale must not be negative")
 			}
 		}
 		if v := o.Get("residual_scale"); v != nil {
@@ -120,7 +120,7 @@ func experts(r *strict.Reader, n *strict.Node) []Expert {
 }
 
 // prompts decodes a list of texts.
-func prompts(r *strict.Reader, n *strict.Node) []string {
+func prompts(r *strictyaml.Reader, n *strictyaml.Node) []string {
 	if n == nil {
 		return nil
 	}
@@ -135,18 +135,18 @@ func prompts(r *strict.Reader, n *strict.Node) []string {
 const maxExperts = 4096
 
 // check notes what does not go together.
-func (c *Config) check(r *strict.Reader) {
+func (c *Config) check(r *strictyaml.Reader) {
 	if n := len(c.Experts); n > maxExperts {
-		r.Add(c.places.experts, strict.ErrLimit, "%d experts; at most %d are possible", n, maxExperts)
+		r.Add(c.places.experts, strictyaml.ErrLimit, "%d experts; at most %d are possible", n, maxExperts)
 	} else if n < c.PerToken {
-		r.Add(c.places.experts, strict.ErrValue, "%d experts, where every token visits %d (experts_per_token)", n, c.PerToken)
+		r.Add(c.places.experts, strictyaml.ErrValue, "%d experts, where every token visits %d (experts_per_token)", n, c.PerToken)
 	}
 	if drawn(c.Gate) || len(c.Experts) == 0 {
 		return
 	}
 	for _, e := range slices.Concat(c.Experts, c.Shared) {
 		if len(e.Positive) == 0 {
-			r.Add(e.Place, strict.ErrMissingKey, "an expert needs positive_prompts, from which gate_mode %s makes its gate", c.Gate)
+			r.Add(e.Place, strictyaml.ErrMissingKey, "an expert needs positive_prompts, from which gate_mode %s makes its gate", c.Gate)
 		}
 	}
 	first := c.Experts[0]
@@ -154,7 +154,7 @@ func (c *Config) check(r *strict.Reader) {
 		return slices.Equal(e.Positive, first.Positive) && slices.Equal(e.Negative, first.Negative)
 	}
 	if len(c.Experts) > 1 && len(first.Positive) > 0 && !slices.ContainsFunc(c.Experts, func(e Expert) bool { return !alike(e) }) {
-		r.Add(c.places.experts, strict.ErrValue, "all experts have the same prompts: no router could tell them apart")
+		r.Add(c.places.experts, strictyaml.ErrValue, "all experts have the same prompts: no router could tell them apart")
 	}
 }
 

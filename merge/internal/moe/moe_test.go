@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -414,9 +414,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(nanoRecipe)
 	f.Add("base_model: {model: {path: a}}\nexperts: [{source_model: b, noise_scale: 1e-3}]\nshared_experts: []\ndtype: bfloat16\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		c, err := Parse("x", []byte(text))
-		var p *strict.Problems
+		var p *strictyaml.Problems
 		if (c == nil) == (err == nil) || err != nil && !errors.As(err, &p) {
 			t.Fatalf("%v %v", c, err)
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -142,7 +142,7 @@ func (m *Mixture) configs() ([]*arch.Config, error) {
 	var out []*arch.Config
 	for i, dir := range m.dirs {
 		path := filepath.Join(dir, "config.json")
-		text, err := regular.ReadFile(path, maxConfig)
+		text, err := safefile.ReadFile(path, maxConfig)
 		if err != nil {
 			return nil, err
 		}
@@ -253,7 +253,7 @@ func (m *Mixture) checkSame() error {
 		return nil
 	}
 	r := m.Config.source.NewReader()
-	r.Add(m.Config.places.experts, strict.ErrValue, "all experts are %s: without training such a mixture does what that model does", e[0].Source)
+	r.Add(m.Config.places.experts, strictyaml.ErrValue, "all experts are %s: without training such a mixture does what that model does", e[0].Source)
 	return r.Err()
 }
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -29,7 +29,7 @@ type Sink interface {
 
 // Run writes the tensors; progress, which may be nil, gets the bytes of each part.
 func (m *Mixture) Run(ctx context.Context, out Sink, progress func(bytes int64)) error {
-	g, within := mapped.WithContext(ctx)
+	g, within := mmapsafe.WithContext(ctx)
 	next := make(chan *tensor)
 	g.Go(func() error {
 		defer close(next)

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -18,7 +18,7 @@ func FuzzJournal(f *testing.F) {
 	}
 	tensors := []safetensors.Info{{Name: "a", DType: safetensors.F32, Shape: []int64{2}, Size: 8}}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		dir := filepath.Join(t.TempDir(), "out")
 		stage := filepath.Join(filepath.Dir(dir), ".out.merging")
 		if err := os.Mkdir(stage, 0o777); err != nil {
@@ -44,7 +44,7 @@ func FuzzManifest(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		if err := os.WriteFile(filepath.Join(dir, ManifestName), text, 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/direct"
@@ -177,7 +177,7 @@ type made struct {
 
 // manifest reads that of a finished folder.
 func manifest(dir string) (m made, err error) {
-	file, err := regular.Open(filepath.Join(dir, ManifestName))
+	file, err := safefile.Open(filepath.Join(dir, ManifestName))
 	if err != nil {
 		return m, err
 	}
@@ -218,7 +218,7 @@ func weights(name string) bool {
 }
 
 func digest(path string) (string, error) {
-	file, err := regular.Open(path)
+	file, err := safefile.Open(path)
 	if err != nil {
 		return "", err
 	}

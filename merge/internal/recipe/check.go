@@ -3,7 +3,7 @@ package recipe
 import (
 	"slices"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
@@ -20,7 +20,7 @@ func (x *resolver) settings(params Parameters, ofModel bool) scope {
 		case known == nil && x.knownElsewhere(p.Name):
 			x.warn("line %d: %s has no effect with %s", p.Line, p.Name, x.method.Name)
 		case known == nil:
-			x.r.Add(p.Place, strict.ErrUnknownKey, "%s has no parameter %q%s", x.method.Name, p.Name, strict.Suggest(p.Name, x.method.names()))
+			x.r.Add(p.Place, strictyaml.ErrUnknownKey, "%s has no parameter %q%s", x.method.Name, p.Name, strictyaml.Suggest(p.Name, x.method.names()))
 		case ofModel && known.Scope == Shared:
 			x.warn("line %d: %s has no effect under a model; it belongs under the parameters of the recipe, a module or a slice", p.Line, p.Name)
 		default:
@@ -59,7 +59,7 @@ func (x *resolver) chooseMethod() bool {
 		}
 		known = append(known, x.methods[i].Name)
 	}
-	x.r.Add(d.methodAt, strict.ErrValue, "unknown merge_method %q%s", d.Method, strict.Suggest(d.Method, known))
+	x.r.Add(d.methodAt, strictyaml.ErrValue, "unknown merge_method %q%s", d.Method, strictyaml.Suggest(d.Method, known))
 	return false
 }
 
@@ -68,16 +68,16 @@ func (x *resolver) checkRun(s *run) {
 	m := x.method
 	for i, a := range s.inputs {
 		if slices.ContainsFunc(s.inputs[:i], func(b runInput) bool { return b.model == a.model }) {
-			x.r.Add(a.at, strict.ErrDuplicateKey, "%s is given twice", x.plan.Models[a.model])
+			x.r.Add(a.at, strictyaml.ErrDuplicateKey, "%s is given twice", x.plan.Models[a.model])
 		}
 	}
 	has := s.base >= 0 && s.baseInput() >= 0
 	switch {
 	case m.Base == BaseRequired && s.base < 0:
-		x.r.Add(x.plan.Document.methodAt, strict.ErrMissingKey, "%s needs a base_model", m.Name)
+		x.r.Add(x.plan.Document.methodAt, strictyaml.ErrMissingKey, "%s needs a base_model", m.Name)
 		return
 	case m.Base != BaseIgnored && s.base >= 0 && !has:
-		x.r.Add(s.at, strict.ErrValue, "the base_model %s must be among the sources of the slice", x.plan.Models[s.base])
+		x.r.Add(s.at, strictyaml.ErrValue, "the base_model %s must be among the sources of the slice", x.plan.Models[s.base])
 		return
 	}
 	others := len(s.inputs)
@@ -95,11 +95,11 @@ func (x *resolver) checkCount(s *run, n, low, high int, what string) {
 	}
 	switch {
 	case high > 0 && low == high && n != low:
-		x.r.Add(s.at, strict.ErrValue, "%s takes exactly %d %s, not %d", x.method.Name, low, what, n)
+		x.r.Add(s.at, strictyaml.ErrValue, "%s takes exactly %d %s, not %d", x.method.Name, low, what, n)
 	case n < low:
-		x.r.Add(s.at, strict.ErrValue, "%s takes at least %d %s, not %d", x.method.Name, low, what, n)
+		x.r.Add(s.at, strictyaml.ErrValue, "%s takes at least %d %s, not %d", x.method.Name, low, what, n)
 	case high > 0 && n > high:
-		x.r.Add(s.at, strict.ErrValue, "%s takes at most %d %s, not %d", x.method.Name, high, what, n)
+		x.r.Add(s.at, strictyaml.ErrValue, "%s takes at most %d %s, not %d", x.method.Name, high, what, n)
 	}
 }
 
@@ -107,7 +107,7 @@ func (x *resolver) checkCount(s *run, n, low, high int, what string) {
 func (x *resolver) checkLayers(s *run) {
 	for _, in := range s.inputs {
 		if have := x.layers(in.model); in.first+s.length > have {
-			x.r.Add(in.at, strict.ErrValue, "%s", tooDeep(in.first, in.first+s.length, x.plan.Models[in.model], have))
+			x.r.Add(in.at, strictyaml.ErrValue, "%s", tooDeep(in.first, in.first+s.length, x.plan.Models[in.model], have))
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (x *resolver) checkWidths(m *module) {
 		for _, e := range x.plan.layouts[b.model].tensors {
 			p, q := first[e.rest], other[e.rest]
 			if e.stack == m.stack && p != nil && q != nil && !slices.Equal(p, q) {
-				x.r.Add(b.at, strict.ErrValue, "models of different width: %s.*.%s has shape %v in %s and %v in %s", m.stack, e.rest, q, x.plan.Models[b.model], p, x.plan.Models[a.model])
+				x.r.Add(b.at, strictyaml.ErrValue, "models of different width: %s.*.%s has shape %v in %s and %v in %s", m.stack, e.rest, q, x.plan.Models[b.model], p, x.plan.Models[a.model])
 				break
 			}
 		}

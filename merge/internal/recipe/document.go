@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
@@ -15,7 +15,7 @@ import (
 
 // Document is one merge: a YAML document.
 type Document struct {
-	strict.Place
+	strictyaml.Place
 	Name   string // "" if it has none; other documents may use it as a model
 	Method string
 	// Exactly one of the three is set.
@@ -30,14 +30,14 @@ type Document struct {
 	ChatTemplate   string            // "auto", the name of a known template, or a template; "": the tokenizer's own
 	Parameters     Parameters
 	Mediate        *Mediate // nil unless Method is "mediate"
-	Node           *strict.Node
-	source         *strict.Source
-	methodAt, base strict.Place
+	Node           *strictyaml.Node
+	source         *strictyaml.Source
+	methodAt, base strictyaml.Place
 }
 
 // Model is an entry of models.
 type Model struct {
-	strict.Place
+	strictyaml.Place
 	Ref        Ref
 	Name       string // of an expert of a mediate recipe; "" elsewhere
 	Parameters Parameters
@@ -45,7 +45,7 @@ type Model struct {
 
 // Slice is a run of output layers.
 type Slice struct {
-	strict.Place
+	strictyaml.Place
 	Sources    []LayerRange
 	Base       *Ref // instead of the document's
 	Parameters Parameters
@@ -54,7 +54,7 @@ type Slice struct {
 
 // LayerRange is the layers [First, End) of a model.
 type LayerRange struct {
-	strict.Place
+	strictyaml.Place
 	Ref        Ref
 	First, End int
 	Parameters Parameters
@@ -62,7 +62,7 @@ type LayerRange struct {
 
 // Module is a part of the model with layers of its own, such as a vision tower. Exactly one of Models and Slices is set.
 type Module struct {
-	strict.Place
+	strictyaml.Place
 	Name       string // "default" for the only one
 	Models     []Model
 	Slices     []Slice
@@ -73,13 +73,13 @@ type Module struct {
 // every document, with a table of methods those of their parameters too. With an error the documents hold what could be
 // read, for Ranges alone.
 func Parse(file string, text []byte, methods ...Method) ([]*Document, error) {
-	src, err := strict.Parse(file, text)
+	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}
 	r := src.NewReader()
 	if len(src.Documents) == 0 {
-		r.Add(strict.Place{Line: 1, Column: 1}, strict.ErrMissingKey, "the file holds no recipe")
+		r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrMissingKey, "the file holds no recipe")
 		return nil, r.Err()
 	}
 	var out []*Document
@@ -93,7 +93,7 @@ func Parse(file string, text []byte, methods ...Method) ([]*Document, error) {
 }
 
 // checkSettings notes an unknown method, and settings that it does not have or of the wrong type.
-func (d *Document) checkSettings(r *strict.Reader, methods []Method) {
+func (d *Document) checkSettings(r *strictyaml.Reader, methods []Method) {
 	x := &resolver{r: r, methods: methods, plan: &Plan{Document: d}}
 	if len(methods) == 0 || d.Method == "" || !x.chooseMethod() || d.Method == Mediated {
 		return
@@ -119,7 +119,7 @@ func (d *Document) checkSettings(r *strict.Reader, methods []Method) {
 // Ranges adds the layers that models do not have to the faults that Parse found, a *strict.Problems: layers counts those
 // of a model, 0 if it is not known.
 func Ranges(docs []*Document, faults error, layers func(Ref) int) error {
-	var p *strict.Problems
+	var p *strictyaml.Problems
 	if !errors.As(faults, &p) {
 		return faults
 	}
@@ -127,7 +127,7 @@ func Ranges(docs []*Document, faults error, layers func(Ref) int) error {
 		for _, s := range d.Slices {
 			for _, in := range s.Sources {
 				if have := layers(in.Ref); in.End > have && have > 0 && in.First < in.End {
-					p.Add(in.Place, strict.ErrValue, tooDeep(in.First, in.End, in.Ref, have))
+					p.Add(in.Place, strictyaml.ErrValue, tooDeep(in.First, in.End, in.Ref, have))
 				}
 			}
 		}
@@ -142,28 +142,28 @@ func tooDeep(first, end int, r Ref, have int) string {
 
 // IsMoE tells whether a file is a recipe for a mixture of experts: its first document has the key "experts".
 func IsMoE(text []byte) bool {
-	src, err := strict.Parse("", text)
+	src, err := strictyaml.Parse("", text)
 	return err == nil && len(src.Documents) > 0 && src.Documents[0].Get("experts") != nil
 }
 
 // names notes documents without a name, or with the same one, where there are several.
-func names(r *strict.Reader, docs []*Document) {
+func names(r *strictyaml.Reader, docs []*Document) {
 	unnamed := 0
 	for i, d := range docs {
 		if d.Name == "" {
 			if unnamed++; unnamed == 2 {
-				r.Add(d.Place, strict.ErrMissingKey, `of several documents only one, the final result, may be without a "name"`)
+				r.Add(d.Place, strictyaml.ErrMissingKey, `of several documents only one, the final result, may be without a "name"`)
 			}
 			continue
 		}
 		if slices.ContainsFunc(docs[:i], func(o *Document) bool { return o.Name == d.Name }) {
-			r.Add(d.Place, strict.ErrDuplicateKey, "two documents have the name %q", d.Name)
+			r.Add(d.Place, strictyaml.ErrDuplicateKey, "two documents have the name %q", d.Name)
 		}
 	}
 }
 
 // document decodes one document.
-func document(r *strict.Reader, src *strict.Source, n *strict.Node) *Document {
+func document(r *strictyaml.Reader, src *strictyaml.Source, n *strictyaml.Node) *Document {
 	d := &Document{Place: n.Place, Node: n, source: src}
 	o := r.Object(n, "a recipe")
 	if v := o.Get("name"); v != nil {
@@ -192,19 +192,19 @@ func document(r *strict.Reader, src *strict.Source, n *strict.Node) *Document {
 }
 
 // documentName decodes the name of a document, which becomes a folder.
-func documentName(r *strict.Reader, n *strict.Node) string {
+func documentName(r *strictyaml.Reader, n *strictyaml.Node) string {
 	name := r.Text(n, "name")
 	if !hub.Plain(name) || strings.HasPrefix(name, ".") {
-		r.Add(n.Place, strict.ErrValue, "name must be a plain word, not %q", name)
+		r.Add(n.Place, strictyaml.ErrValue, "name must be a plain word, not %q", name)
 	}
 	return name
 }
 
 // inputs decodes models, slices or modules.
-func inputs(r *strict.Reader, o *strict.Object, d *Document) {
+func inputs(r *strictyaml.Reader, o *strictyaml.Object, d *Document) {
 	ms, ss, mods := o.Get("models"), o.Get("slices"), o.Get("modules")
 	if one(ms)+one(ss)+one(mods) != 1 {
-		r.Add(d.Place, strict.ErrValue, "a recipe needs exactly one of models, slices and modules")
+		r.Add(d.Place, strictyaml.ErrValue, "a recipe needs exactly one of models, slices and modules")
 	}
 	if ms != nil {
 		d.Models = models(r, ms, d.Method == Mediated)
@@ -216,20 +216,20 @@ func inputs(r *strict.Reader, o *strict.Object, d *Document) {
 		d.Modules = modules(r, mods)
 	}
 	if d.Method == Mediated && ms == nil {
-		r.Add(d.Place, strict.ErrValue, "merge_method: mediate takes its experts from models")
+		r.Add(d.Place, strictyaml.ErrValue, "merge_method: mediate takes its experts from models")
 	}
 }
 
 // one is 1 for a node that has something in it.
-func one(n *strict.Node) int {
-	if n == nil || n.Kind != strict.Scalar && len(n.Items)+len(n.Entries) == 0 {
+func one(n *strictyaml.Node) int {
+	if n == nil || n.Kind != strictyaml.Scalar && len(n.Items)+len(n.Entries) == 0 {
 		return 0
 	}
 	return 1
 }
 
 // models decodes a list of models.
-func models(r *strict.Reader, n *strict.Node, named bool) []Model {
+func models(r *strictyaml.Reader, n *strictyaml.Node, named bool) []Model {
 	var out []Model
 	for _, item := range r.List(n, "models") {
 		m := Model{Place: item.Place}
@@ -250,7 +250,7 @@ func models(r *strict.Reader, n *strict.Node, named bool) []Model {
 }
 
 // slicesOf decodes a list of slices.
-func slicesOf(r *strict.Reader, n *strict.Node) []Slice {
+func slicesOf(r *strictyaml.Reader, n *strictyaml.Node) []Slice {
 	var out []Slice
 	for _, item := range r.List(n, "slices") {
 		s := Slice{Place: item.Place}
@@ -259,8 +259,8 @@ func slicesOf(r *strict.Reader, n *strict.Node) []Slice {
 			for _, x := range r.List(v, "sources") {
 				s.Sources = append(s.Sources, layerRange(r, x))
 			}
-			if v.Kind == strict.List && len(v.Items) == 0 {
-				r.Add(v.Place, strict.ErrValue, "a slice needs at least one source")
+			if v.Kind == strictyaml.List && len(v.Items) == 0 {
+				r.Add(v.Place, strictyaml.ErrValue, "a slice needs at least one source")
 			}
 		}
 		if v := o.Get("base_model"); v != nil {
@@ -279,7 +279,7 @@ func slicesOf(r *strict.Reader, n *strict.Node) []Slice {
 }
 
 // layerRange decodes a source of a slice.
-func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
+func layerRange(r *strictyaml.Reader, n *strictyaml.Node) LayerRange {
 	out := LayerRange{Place: n.Place}
 	o := r.Object(n, "a source")
 	if v := o.Need("model"); v != nil {
@@ -287,13 +287,13 @@ func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
 	}
 	if v := o.Need("layer_range"); v != nil {
 		bounds := r.List(v, "layer_range")
-		if v.Kind == strict.List && len(bounds) != 2 {
-			r.Add(v.Place, strict.ErrValue, "layer_range must be [first, end], not %d numbers", len(bounds))
+		if v.Kind == strictyaml.List && len(bounds) != 2 {
+			r.Add(v.Place, strictyaml.ErrValue, "layer_range must be [first, end], not %d numbers", len(bounds))
 		} else if len(bounds) == 2 {
 			out.First = r.Int(bounds[0], "the first layer", 0, naming.MaxLayers)
 			out.End = r.Int(bounds[1], "the end of the layers", 0, naming.MaxLayers)
 			if out.First >= out.End {
-				r.Add(v.Place, strict.ErrValue, "layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First, out.End)
+				r.Add(v.Place, strictyaml.ErrValue, "layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First, out.End)
 			}
 		}
 	}
@@ -303,21 +303,21 @@ func layerRange(r *strict.Reader, n *strict.Node) LayerRange {
 }
 
 // equalLengths notes sources with another number of layers than the first; ranges without layers have been noted already.
-func equalLengths(r *strict.Reader, s *Slice) {
+func equalLengths(r *strictyaml.Reader, s *Slice) {
 	if slices.ContainsFunc(s.Sources, func(x LayerRange) bool { return x.First >= x.End }) {
 		return
 	}
 	for _, x := range s.Sources[min(1, len(s.Sources)):] {
 		if a, b := s.Sources[0], x; a.End-a.First != b.End-b.First {
-			r.Add(x.Place, strict.ErrValue, "%s gives %d layers to the slice, %s %d; all sources of a slice must have the same number", b.Ref, b.End-b.First, a.Ref, a.End-a.First)
+			r.Add(x.Place, strictyaml.ErrValue, "%s gives %d layers to the slice, %s %d; all sources of a slice must have the same number", b.Ref, b.End-b.First, a.Ref, a.End-a.First)
 		}
 	}
 }
 
 // modules decodes a map of modules.
-func modules(r *strict.Reader, n *strict.Node) []Module {
-	if n.Kind != strict.Map {
-		r.Add(n.Place, strict.ErrType, "modules must be a map of names, not %s", n.Kind)
+func modules(r *strictyaml.Reader, n *strictyaml.Node) []Module {
+	if n.Kind != strictyaml.Map {
+		r.Add(n.Place, strictyaml.ErrType, "modules must be a map of names, not %s", n.Kind)
 	}
 	var out []Module
 	for _, e := range n.Entries {
@@ -325,7 +325,7 @@ func modules(r *strict.Reader, n *strict.Node) []Module {
 		o := r.Object(e.Value, fmt.Sprintf("module %q", e.Key))
 		ms, ss := o.Get("models"), o.Get("slices")
 		if one(ms)+one(ss) != 1 {
-			r.Add(e.Place, strict.ErrValue, "module %q needs exactly one of models and slices", e.Key)
+			r.Add(e.Place, strictyaml.ErrValue, "module %q needs exactly one of models and slices", e.Key)
 		}
 		if ms != nil {
 			m.Models = models(r, ms, false)
@@ -341,14 +341,14 @@ func modules(r *strict.Reader, n *strict.Node) []Module {
 }
 
 // DecodeDType decodes the name of a floating-point type.
-func DecodeDType(r *strict.Reader, n *strict.Node, what string) safetensors.DType {
+func DecodeDType(r *strictyaml.Reader, n *strictyaml.Node, what string) safetensors.DType {
 	if n == nil {
 		return 0
 	}
 	name := r.Text(n, what)
 	d := dtype.ParseTorch(name)
-	if d == 0 && n.Kind == strict.Scalar {
-		r.Add(n.Place, strict.ErrValue, "%s must be bfloat16, float16, float32 or float64, not %q", what, name)
+	if d == 0 && n.Kind == strictyaml.Scalar {
+		r.Add(n.Place, strictyaml.ErrValue, "%s must be bfloat16, float16, float32 or float64, not %q", what, name)
 	}
 	return d
 }
@@ -434,7 +434,7 @@ func cycle(docs []*Document, placed map[*Document]bool) error {
 	}
 	for _, d := range docs {
 		if !placed[d] {
-			r.Add(d.Place, strict.ErrValue, "these documents need each other's results: %s", strings.Join(waiting, ", "))
+			r.Add(d.Place, strictyaml.ErrValue, "these documents need each other's results: %s", strings.Join(waiting, ", "))
 			break
 		}
 	}
@@ -442,6 +442,6 @@ func cycle(docs []*Document, placed map[*Document]bool) error {
 }
 
 // Reader gives a reader that notes faults of the document found later, with their places in the file.
-func (d *Document) Reader() *strict.Reader {
+func (d *Document) Reader() *strictyaml.Reader {
 	return d.source.NewReader()
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Folders finds the folders of all models and adapters of a document. The error wraps ErrNotFound and lists every one that is
@@ -29,7 +29,7 @@ func (d *Document) Folders(p Places) (map[Source]string, error) {
 }
 
 // placeOf is where a document mentions a source first.
-func (d *Document) placeOf(s Source) strict.Place {
+func (d *Document) placeOf(s Source) strictyaml.Place {
 	is := func(r Ref) bool { return r.Model == s || r.Adapter == s }
 	stacks := append([]Module{{Models: d.Models, Slices: d.Slices}}, d.Modules...)
 	for _, m := range stacks {

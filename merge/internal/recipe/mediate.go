@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/naming"
 )
 
@@ -35,7 +35,7 @@ type Select struct {
 
 // StaticMerge is a method with parameters of its own.
 type StaticMerge struct {
-	strict.Place
+	strictyaml.Place
 	Method     string
 	Parameters Parameters
 }
@@ -63,12 +63,12 @@ type Router struct {
 
 // ExpertPrompts is the file with the prompts of an expert.
 type ExpertPrompts struct {
-	strict.Place
+	strictyaml.Place
 	Expert, File string
 }
 
 // mediate decodes the parameters of a mediate recipe; n may be nil.
-func mediate(r *strict.Reader, n *strict.Node, experts []Model) *Mediate {
+func mediate(r *strictyaml.Reader, n *strictyaml.Node, experts []Model) *Mediate {
 	m := &Mediate{
 		Granularity: "layer", Metric: "disagree", Density: 0.2,
 		Select:  Select{Rule: "sigma", Value: 0.5},
@@ -85,7 +85,7 @@ func mediate(r *strict.Reader, n *strict.Node, experts []Model) *Mediate {
 }
 
 // mediateKeys decodes the keys that are given.
-func mediateKeys(r *strict.Reader, n *strict.Node, m *Mediate) {
+func mediateKeys(r *strictyaml.Reader, n *strictyaml.Node, m *Mediate) {
 	o := r.Object(n, "the parameters of mediate")
 	if v := o.Get("granularity"); v != nil {
 		m.Granularity = r.Choice(v, "granularity", "layer", "block", "tensor")
@@ -96,7 +96,7 @@ func mediateKeys(r *strict.Reader, n *strict.Node, m *Mediate) {
 	if v := o.Get("density"); v != nil {
 		m.Density = share(r, v, "density")
 		if m.Density == 0 {
-			r.Add(v.Place, strict.ErrValue, "density must be above 0")
+			r.Add(v.Place, strictyaml.ErrValue, "density must be above 0")
 		}
 	}
 	if v := o.Get("select"); v != nil {
@@ -121,26 +121,26 @@ func mediateKeys(r *strict.Reader, n *strict.Node, m *Mediate) {
 }
 
 // share reads a number from 0 to 1.
-func share(r *strict.Reader, n *strict.Node, what string) float64 {
+func share(r *strictyaml.Reader, n *strictyaml.Node, what string) float64 {
 	x := r.Number(n, what)
 	if x < 0 || x > 1 {
-		r.Add(n.Place, strict.ErrValue, "%s must be from 0 to 1, not %s", what, n.Text)
+		r.Add(n.Place, strictyaml.ErrValue, "%s must be from 0 to 1, not %s", what, n.Text)
 	}
 	return x
 }
 
 // single gives the one entry of a map such as {sigma: 0.5}.
-func single(r *strict.Reader, n *strict.Node, what string) (strict.Entry, bool) {
-	if n.Kind != strict.Map || len(n.Entries) != 1 {
-		r.Add(n.Place, strict.ErrType, "%s must be a word or a map of one key", what)
-		return strict.Entry{}, false
+func single(r *strictyaml.Reader, n *strictyaml.Node, what string) (strictyaml.Entry, bool) {
+	if n.Kind != strictyaml.Map || len(n.Entries) != 1 {
+		r.Add(n.Place, strictyaml.ErrType, "%s must be a word or a map of one key", what)
+		return strictyaml.Entry{}, false
 	}
 	return n.Entries[0], true
 }
 
 // selection decodes select.
-func selection(r *strict.Reader, n *strict.Node) Select {
-	if n.Kind == strict.Scalar {
+func selection(r *strictyaml.Reader, n *strictyaml.Node) Select {
+	if n.Kind == strictyaml.Scalar {
 		return Select{Rule: r.Choice(n, "select", "none", "all", "otsu")}
 	}
 	e, ok := single(r, n, "select")
@@ -163,7 +163,7 @@ func selection(r *strict.Reader, n *strict.Node) Select {
 		}
 	default:
 		known := []string{"none", "all", "otsu", "sigma", "threshold", "top_k", "top_fraction", "quantile", "budget", "layers"}
-		r.Add(e.Place, strict.ErrUnknownKey, "unknown rule %q in select%s", e.Key, strict.Suggest(e.Key, known))
+		r.Add(e.Place, strictyaml.ErrUnknownKey, "unknown rule %q in select%s", e.Key, strictyaml.Suggest(e.Key, known))
 	}
 	return out
 }
@@ -185,7 +185,7 @@ var units = []struct {
 }
 
 // byteCount reads a number of bytes, with or without a unit.
-func byteCount(r *strict.Reader, n *strict.Node) int64 {
+func byteCount(r *strictyaml.Reader, n *strictyaml.Node) int64 {
 	text, factor := strings.TrimSpace(r.Text(n, "budget")), 1.0
 	for _, u := range units {
 		if rest, ok := strings.CutSuffix(text, u.suffix); ok {
@@ -195,16 +195,16 @@ func byteCount(r *strict.Reader, n *strict.Node) int64 {
 	}
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(x >= 0) || x*factor >= math.MaxInt64 {
-		r.Add(n.Place, strict.ErrValue, "budget must be a number of bytes such as 500MB or 1GiB, not %q", n.Text)
+		r.Add(n.Place, strictyaml.ErrValue, "budget must be a number of bytes such as 500MB or 1GiB, not %q", n.Text)
 		return 0
 	}
 	return int64(x * factor)
 }
 
 // staticMerge decodes {method: …} with the method's parameters beside it.
-func staticMerge(r *strict.Reader, n *strict.Node, what string) StaticMerge {
+func staticMerge(r *strictyaml.Reader, n *strictyaml.Node, what string) StaticMerge {
 	out := StaticMerge{Place: n.Place}
-	if n.Kind == strict.Scalar {
+	if n.Kind == strictyaml.Scalar {
 		out.Method = n.Text
 		return out
 	}
@@ -213,7 +213,7 @@ func staticMerge(r *strict.Reader, n *strict.Node, what string) StaticMerge {
 		out.Method = r.Text(v, "method")
 	}
 	if out.Method == Mediated {
-		r.Add(n.Place, strict.ErrValue, "%s takes a method that gives one tensor, not mediate", what)
+		r.Add(n.Place, strictyaml.ErrValue, "%s takes a method that gives one tensor, not mediate", what)
 	}
 	for _, e := range n.Entries {
 		if e.Key != "method" {
@@ -224,9 +224,9 @@ func staticMerge(r *strict.Reader, n *strict.Node, what string) StaticMerge {
 }
 
 // dense decodes dense: mean, base, {expert: name} or {method: …}.
-func dense(r *strict.Reader, n *strict.Node) Dense {
+func dense(r *strictyaml.Reader, n *strictyaml.Node) Dense {
 	switch {
-	case n.Kind == strict.Scalar:
+	case n.Kind == strictyaml.Scalar:
 		return Dense{Kind: r.Choice(n, "dense", "mean", "base")}
 	case n.Get("method") != nil:
 		return Dense{Kind: "method", Merge: staticMerge(r, n, "dense")}
@@ -241,8 +241,8 @@ func dense(r *strict.Reader, n *strict.Node) Dense {
 }
 
 // keep decodes keep: a share or {kind: value}.
-func keep(r *strict.Reader, n *strict.Node) Keep {
-	if n.Kind == strict.Scalar {
+func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
+	if n.Kind == strictyaml.Scalar {
 		if n.Text == "sign1" {
 			return Keep{Kind: "sign1"}
 		}
@@ -259,15 +259,15 @@ func keep(r *strict.Reader, n *strict.Node) Keep {
 	case e.Key == "bits":
 		out.Value = float64(r.Int(e.Value, e.Key, 1, 8))
 	case e.Key == "sign1":
-		r.Add(e.Place, strict.ErrUnknownKey, "sign1 takes no value: write keep: sign1")
+		r.Add(e.Place, strictyaml.ErrUnknownKey, "sign1 takes no value: write keep: sign1")
 	default:
-		r.Add(e.Place, strict.ErrUnknownKey, "unknown kind %q in keep%s", e.Key, strict.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
+		r.Add(e.Place, strictyaml.ErrUnknownKey, "unknown kind %q in keep%s", e.Key, strictyaml.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
 	}
 	return out
 }
 
 // router decodes router.
-func router(r *strict.Reader, n *strict.Node, out *Router) {
+func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 	o := r.Object(n, "router")
 	if v := o.Get("features"); v != nil {
 		out.Features = r.Choice(v, "features", "hidden_mean", "hidden_last", "early_last", "embed_mean", "external")
@@ -279,8 +279,8 @@ func router(r *strict.Reader, n *strict.Node, out *Router) {
 		out.Shrinkage = share(r, v, "shrinkage")
 	}
 	if v := o.Get("prompts"); v != nil {
-		if v.Kind != strict.Map {
-			r.Add(v.Place, strict.ErrType, "prompts must be a map of experts and files, not %s", v.Kind)
+		if v.Kind != strictyaml.Map {
+			r.Add(v.Place, strictyaml.ErrType, "prompts must be a map of experts and files, not %s", v.Kind)
 		}
 		for _, e := range v.Entries {
 			out.Prompts = append(out.Prompts, ExpertPrompts{Place: e.Place, Expert: e.Key, File: r.Text(e.Value, "a prompt file")})
@@ -291,7 +291,7 @@ func router(r *strict.Reader, n *strict.Node, out *Router) {
 
 // expertNames notes duplicate names of experts, and names that no expert has. An expert without a name goes by the last
 // part of its path.
-func expertNames(r *strict.Reader, m *Mediate, experts []Model) {
+func expertNames(r *strictyaml.Reader, m *Mediate, experts []Model) {
 	var known []string
 	for i := range experts {
 		x := &experts[i]
@@ -301,23 +301,23 @@ func expertNames(r *strict.Reader, m *Mediate, experts []Model) {
 		}
 		for _, k := range known {
 			if k == x.Name {
-				r.Add(x.Place, strict.ErrDuplicateKey, "two experts go by the name %q; give them names", x.Name)
+				r.Add(x.Place, strictyaml.ErrDuplicateKey, "two experts go by the name %q; give them names", x.Name)
 			}
 		}
 		known = append(known, x.Name)
 	}
-	check := func(at strict.Place, name string) {
+	check := func(at strictyaml.Place, name string) {
 		for _, k := range known {
 			if k == name {
 				return
 			}
 		}
-		r.Add(at, strict.ErrValue, "no expert has the name %q%s", name, strict.Suggest(name, known))
+		r.Add(at, strictyaml.ErrValue, "no expert has the name %q%s", name, strictyaml.Suggest(name, known))
 	}
 	for _, p := range m.Router.Prompts {
 		check(p.Place, p.Expert)
 	}
 	if m.Dense.Kind == "expert" {
-		check(strict.Place{}, m.Dense.Expert)
+		check(strictyaml.Place{}, m.Dense.Expert)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -185,7 +185,7 @@ func TestPrecedenceAgainstBruteForce(t *testing.T) {
 			first, first+length, sourceText, sliceText, moduleText, rootText)
 		plan, err := resolveText(t, g, recipe)
 		missing := false
-		if err != nil && !errors.Is(err, strict.ErrMissingKey) {
+		if err != nil && !errors.Is(err, strictyaml.ErrMissingKey) {
 			rt.Fatalf("%v\n%s", err, recipe)
 		}
 		check := func(name string, pos float64) (float64, bool) {
@@ -509,7 +509,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("merge_method: linear\nmodels: [{model: m/a}]\ntokenizer: {source: union, tokens: {a: {source: {kind: zero}}}, pad_to_multiple_of: 8}\nchat_template: auto\n")
 	methods := g.methods(f)
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		docs, err := Parse("x", []byte(text))
 		if docs == nil && err == nil {
 			t.Fatal("neither documents nor an error")

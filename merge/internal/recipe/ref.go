@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/hub"
 )
 
@@ -71,11 +71,11 @@ func parseSource(text string) (Source, error) {
 }
 
 // DecodeRef reads a reference: text, or a map of model, lora and override_architecture.
-func DecodeRef(r *strict.Reader, n *strict.Node, what string) Ref {
-	if n.Kind != strict.Map {
+func DecodeRef(r *strictyaml.Reader, n *strictyaml.Node, what string) Ref {
+	if n.Kind != strictyaml.Map {
 		out, err := ParseRef(r.Text(n, what))
-		if err != nil && n.Kind == strict.Scalar {
-			r.Add(n.Place, strict.ErrValue, "%s: %v", what, err)
+		if err != nil && n.Kind == strictyaml.Scalar {
+			r.Add(n.Place, strictyaml.ErrValue, "%s: %v", what, err)
 		}
 		return out
 	}
@@ -95,11 +95,11 @@ func DecodeRef(r *strict.Reader, n *strict.Node, what string) Ref {
 }
 
 // source decodes one folder of a reference.
-func source(r *strict.Reader, n *strict.Node, what string) Source {
-	if n.Kind != strict.Map {
+func source(r *strictyaml.Reader, n *strictyaml.Node, what string) Source {
+	if n.Kind != strictyaml.Map {
 		out, err := parseSource(r.Text(n, what))
-		if err != nil && n.Kind == strict.Scalar {
-			r.Add(n.Place, strict.ErrValue, "%s: %v", what, err)
+		if err != nil && n.Kind == strictyaml.Scalar {
+			r.Add(n.Place, strictyaml.ErrValue, "%s: %v", what, err)
 		}
 		return out
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Resolve makes the plan of a document: inputs are its References as they lie on disk, methods the table of methods.
@@ -40,7 +40,7 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 
 // resolver is the work on one document.
 type resolver struct {
-	r       *strict.Reader
+	r       *strictyaml.Reader
 	plan    *Plan
 	method  *Method
 	methods []Method
@@ -61,7 +61,7 @@ type module struct {
 
 // run is a slice: layers [at, at+length) of the output.
 type run struct {
-	at     strict.Place
+	at     strictyaml.Place
 	inputs []runInput
 	length int
 	base   int // index of the model, -1: none
@@ -70,7 +70,7 @@ type run struct {
 
 // runInput is the source of a slice.
 type runInput struct {
-	at    strict.Place
+	at    strictyaml.Place
 	model int
 	first int // layer
 	scope scope
@@ -170,7 +170,7 @@ func (x *resolver) expand() {
 		}
 	case d.Slices != nil:
 		if len(names) > 1 {
-			x.r.Add(d.Slices[0].Place, strict.ErrValue, "the model has several stacks of layers; write modules, one of %q each", names)
+			x.r.Add(d.Slices[0].Place, strictyaml.ErrValue, "the model has several stacks of layers; write modules, one of %q each", names)
 			return
 		}
 		x.addModule("default", nil, d.Slices, nil)
@@ -190,7 +190,7 @@ func (x *resolver) expand() {
 func (x *resolver) addModules(names []string) {
 	for _, m := range x.plan.Document.Modules {
 		if !slices.Contains(names, m.Name) {
-			x.r.Add(m.Place, strict.ErrValue, "the model has no module %q%s", m.Name, strict.Suggest(m.Name, names))
+			x.r.Add(m.Place, strictyaml.ErrValue, "the model has no module %q%s", m.Name, strictyaml.Suggest(m.Name, names))
 			continue
 		}
 		x.addModule(m.Name, m.Models, m.Slices, m.Parameters)
@@ -237,7 +237,7 @@ func (x *resolver) wholeModels(models []Model, m *module) run {
 	for _, in := range s.inputs[1:] {
 		// A model without this stack has other names altogether, which checkArchitectures reports.
 		if n := x.stackLayers(in.model, m.stack); n != s.length && n > 0 {
-			x.r.Add(in.at, strict.ErrValue, "%s has %d layers, %s has %d; name the layers to use in slices", x.plan.Models[in.model], n, x.plan.Models[s.inputs[0].model], s.length)
+			x.r.Add(in.at, strictyaml.ErrValue, "%s has %d layers, %s has %d; name the layers to use in slices", x.plan.Models[in.model], n, x.plan.Models[s.inputs[0].model], s.length)
 		}
 	}
 	return s

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Parameters are the settings of one place of a recipe by name, in the order of the file.
@@ -12,7 +12,7 @@ type Parameters []Parameter
 
 // Parameter is one setting.
 type Parameter struct {
-	strict.Place
+	strictyaml.Place
 	Name    string
 	Setting Setting
 }
@@ -23,7 +23,7 @@ type Setting []Rule
 // Rule is a value for the tensors whose name holds the filter. A scalar or a gradient alone is one rule without filter.
 type Rule struct {
 	Filter   string // "" and "*" match every tensor
-	Values   []*strict.Node
+	Values   []*strictyaml.Node
 	Gradient bool // Values is a list that the recipe wrote as one; otherwise Values holds one scalar
 }
 
@@ -38,12 +38,12 @@ func (p Parameters) Get(name string) (Setting, bool) {
 }
 
 // parameters decodes a map of settings.
-func parameters(r *strict.Reader, n *strict.Node) Parameters {
+func parameters(r *strictyaml.Reader, n *strictyaml.Node) Parameters {
 	if n == nil {
 		return nil
 	}
-	if n.Kind != strict.Map {
-		r.Add(n.Place, strict.ErrType, "parameters must be a map of names and values, not %s", n.Kind)
+	if n.Kind != strictyaml.Map {
+		r.Add(n.Place, strictyaml.ErrType, "parameters must be a map of names and values, not %s", n.Kind)
 	}
 	var out Parameters
 	for _, e := range n.Entries {
@@ -53,18 +53,18 @@ func parameters(r *strict.Reader, n *strict.Node) Parameters {
 }
 
 // setting decodes the value of a parameter.
-func setting(r *strict.Reader, n *strict.Node, name string) Setting {
+func setting(r *strictyaml.Reader, n *strictyaml.Node, name string) Setting {
 	switch {
-	case n.Kind == strict.Map && n.Get("search") != nil:
-		r.Add(n.Place, strict.ErrValue, `%s is to be searched for: a merge needs a number here; "compress merge search" finds one`, name)
+	case n.Kind == strictyaml.Map && n.Get("search") != nil:
+		r.Add(n.Place, strictyaml.ErrValue, `%s is to be searched for: a merge needs a number here; "compress merge search" finds one`, name)
 		return nil
-	case n.Kind == strict.Map:
+	case n.Kind == strictyaml.Map:
 		return Setting{rule(r, n, name)}
-	case n.Kind == strict.List && len(n.Items) > 0 && n.Items[0].Kind == strict.Map && n.Items[0].Get("search") == nil:
+	case n.Kind == strictyaml.List && len(n.Items) > 0 && n.Items[0].Kind == strictyaml.Map && n.Items[0].Get("search") == nil:
 		var out Setting
 		for _, item := range n.Items {
-			if item.Kind != strict.Map {
-				r.Add(item.Place, strict.ErrType, "%s mixes values and rules; each entry must be {filter: …, value: …}", name)
+			if item.Kind != strictyaml.Map {
+				r.Add(item.Place, strictyaml.ErrType, "%s mixes values and rules; each entry must be {filter: …, value: …}", name)
 				continue
 			}
 			out = append(out, rule(r, item, name))
@@ -75,7 +75,7 @@ func setting(r *strict.Reader, n *strict.Node, name string) Setting {
 }
 
 // rule decodes {filter: …, value: …}.
-func rule(r *strict.Reader, n *strict.Node, name string) Rule {
+func rule(r *strictyaml.Reader, n *strictyaml.Node, name string) Rule {
 	var out Rule
 	o := r.Object(n, "a rule of "+name)
 	filter := o.Get("filter")
@@ -90,25 +90,25 @@ func rule(r *strict.Reader, n *strict.Node, name string) Rule {
 }
 
 // values decodes a scalar or a gradient.
-func values(r *strict.Reader, n *strict.Node, name string) Rule {
+func values(r *strictyaml.Reader, n *strictyaml.Node, name string) Rule {
 	switch n.Kind {
-	case strict.Scalar:
-		return Rule{Values: []*strict.Node{n}}
-	case strict.List:
+	case strictyaml.Scalar:
+		return Rule{Values: []*strictyaml.Node{n}}
+	case strictyaml.List:
 		out := Rule{Gradient: true}
 		for _, item := range n.Items {
 			switch {
-			case item.Kind == strict.Map && item.Get("search") != nil:
+			case item.Kind == strictyaml.Map && item.Get("search") != nil:
 				setting(r, item, name)
-			case item.Kind != strict.Scalar:
-				r.Add(item.Place, strict.ErrType, "%s: a gradient holds numbers, not %s", name, item.Kind)
+			case item.Kind != strictyaml.Scalar:
+				r.Add(item.Place, strictyaml.ErrType, "%s: a gradient holds numbers, not %s", name, item.Kind)
 			default:
 				out.Values = append(out.Values, item)
 			}
 		}
 		return out
 	}
-	r.Add(n.Place, strict.ErrType, "%s must be a value, a list of values or a list of {filter: …, value: …}, not %s", name, n.Kind)
+	r.Add(n.Place, strictyaml.ErrType, "%s must be a value, a list of values or a list of {filter: …, value: …}, not %s", name, n.Kind)
 	return Rule{}
 }
 
@@ -161,7 +161,7 @@ type typedRule struct {
 }
 
 // convert gives a scalar the type of a parameter.
-func convert(n *strict.Node, t Type) (Value, bool) {
+func convert(n *strictyaml.Node, t Type) (Value, bool) {
 	v := Value{Type: t}
 	ok := true
 	switch t {
@@ -177,14 +177,14 @@ func convert(n *strict.Node, t Type) (Value, bool) {
 }
 
 // typedSetting converts a setting, noting each value that has the wrong type.
-func typedSetting(r *strict.Reader, s Setting, p *Param) typed {
+func typedSetting(r *strictyaml.Reader, s Setting, p *Param) typed {
 	var out typed
 	for _, x := range s {
 		y := typedRule{Rule: x}
 		for _, n := range x.Values {
 			v, ok := convert(n, p.Type)
 			if !ok {
-				r.Add(n.Place, strict.ErrType, "%s must be %s, not %q", p.Name, p.Type, n.Text)
+				r.Add(n.Place, strictyaml.ErrType, "%s must be %s, not %q", p.Name, p.Type, n.Text)
 			}
 			y.values = append(y.values, v)
 		}
@@ -197,10 +197,10 @@ func typedSetting(r *strict.Reader, s Setting, p *Param) typed {
 }
 
 // fractions notes a gradient of whole numbers that has to be interpolated: the values between would not be whole.
-func fractions(r *strict.Reader, p *Param, values []Value, nodes []*strict.Node) {
+func fractions(r *strictyaml.Reader, p *Param, values []Value, nodes []*strictyaml.Node) {
 	for _, v := range values {
 		if v != values[0] {
-			r.Add(nodes[0].Place, strict.ErrValue, "%s is a whole number; a gradient of it would not be", p.Name)
+			r.Add(nodes[0].Place, strictyaml.ErrValue, "%s is a whole number; a gradient of it would not be", p.Name)
 			return
 		}
 	}

@@ -1,6 +1,6 @@
 package recipe
 
-import "github.com/modelcompress/compress/internal/strict"
+import "github.com/modelcompress/compress/internal/strictyaml"
 
 // Sheet is the parameters of a method that a mediate recipe names inside its own.
 type Sheet struct {
@@ -20,7 +20,7 @@ func (p *Plan) Sheet(s StaticMerge, methods []Method) (*Sheet, error) {
 		}
 	}
 	if x.method == nil {
-		x.r.Add(s.Place, strict.ErrValue, "unknown method %q%s", s.Method, strict.Suggest(s.Method, known))
+		x.r.Add(s.Place, strictyaml.ErrValue, "unknown method %q%s", s.Method, strictyaml.Suggest(s.Method, known))
 		return nil, x.r.Err()
 	}
 	out := &Sheet{Method: x.method, settings: x.settings(s.Parameters, false)}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -311,9 +311,9 @@ func (x *resolver) value(out Values, p *Param, at *tensorPlace, in *runInput, na
 	}
 	switch {
 	case p.Required && in != nil:
-		x.r.Add(in.at, strict.ErrMissingKey, "%s needs a %s for %s", x.method.Name, p.Name, x.plan.Models[in.model])
+		x.r.Add(in.at, strictyaml.ErrMissingKey, "%s needs a %s for %s", x.method.Name, p.Name, x.plan.Models[in.model])
 	case p.Required:
-		x.r.Add(x.plan.Document.methodAt, strict.ErrMissingKey, "%s needs the parameter %s", x.method.Name, p.Name)
+		x.r.Add(x.plan.Document.methodAt, strictyaml.ErrMissingKey, "%s needs the parameter %s", x.method.Name, p.Name)
 	case p.Default != nil:
 		out[p.Name] = *p.Default
 	}

@@ -3,7 +3,7 @@ package recipe
 import (
 	"strings"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Vocabulary says whose tokens the output has.
@@ -18,7 +18,7 @@ const (
 
 // Tokenizer is the recipe's wish for the output's tokenizer.
 type Tokenizer struct {
-	strict.Place
+	strictyaml.Place
 	Vocabulary Vocabulary
 	Model      Ref // for FromRef
 	Tokens     []Token
@@ -27,7 +27,7 @@ type Tokenizer struct {
 
 // Token is a rule for the embedding row of one token, which is added to the vocabulary if it is not there.
 type Token struct {
-	strict.Place
+	strictyaml.Place
 	Text   string
 	Source TokenSource
 	Force  bool // models that have a row of their own take the source's all the same
@@ -63,11 +63,11 @@ func (t *Tokenizer) references() []Ref {
 }
 
 // tokenizer decodes tokenizer_source or tokenizer.
-func tokenizer(r *strict.Reader, o *strict.Object) *Tokenizer {
+func tokenizer(r *strictyaml.Reader, o *strictyaml.Object) *Tokenizer {
 	short, long := o.Get("tokenizer_source"), o.Get("tokenizer")
 	switch {
 	case short != nil && long != nil:
-		r.Add(short.Place, strict.ErrValue, "tokenizer_source and tokenizer exclude each other")
+		r.Add(short.Place, strictyaml.ErrValue, "tokenizer_source and tokenizer exclude each other")
 		return nil
 	case short != nil:
 		t := &Tokenizer{Place: short.Place}
@@ -92,11 +92,11 @@ func tokenizer(r *strict.Reader, o *strict.Object) *Tokenizer {
 }
 
 // vocabulary decodes "union", "base" or a model.
-func vocabulary(r *strict.Reader, n *strict.Node, t *Tokenizer) {
+func vocabulary(r *strictyaml.Reader, n *strictyaml.Node, t *Tokenizer) {
 	switch {
-	case n.Kind == strict.Scalar && n.Text == "union":
+	case n.Kind == strictyaml.Scalar && n.Text == "union":
 		t.Vocabulary = Union
-	case n.Kind == strict.Scalar && n.Text == "base":
+	case n.Kind == strictyaml.Scalar && n.Text == "base":
 		t.Vocabulary = FromBase
 	default:
 		t.Vocabulary, t.Model = FromRef, DecodeRef(r, n, "the tokenizer's source")
@@ -104,9 +104,9 @@ func vocabulary(r *strict.Reader, n *strict.Node, t *Tokenizer) {
 }
 
 // tokens decodes the rules of single tokens.
-func tokens(r *strict.Reader, n *strict.Node, t *Tokenizer) {
-	if n.Kind != strict.Map {
-		r.Add(n.Place, strict.ErrType, "tokens must be a map of tokens, not %s", n.Kind)
+func tokens(r *strictyaml.Reader, n *strictyaml.Node, t *Tokenizer) {
+	if n.Kind != strictyaml.Map {
+		r.Add(n.Place, strictyaml.ErrType, "tokens must be a map of tokens, not %s", n.Kind)
 	}
 	for _, e := range n.Entries {
 		x := Token{Place: e.Place, Text: e.Key}
@@ -119,18 +119,18 @@ func tokens(r *strict.Reader, n *strict.Node, t *Tokenizer) {
 		}
 		o.Close()
 		if x.Force && x.Source.Kind == TokenDefault {
-			r.Add(e.Place, strict.ErrMissingKey, "force: true needs a source to take the row of %q from", e.Key)
+			r.Add(e.Place, strictyaml.ErrMissingKey, "force: true needs a source to take the row of %q from", e.Key)
 		}
 		if e.Key == "" {
-			r.Add(e.Place, strict.ErrValue, "a token cannot be empty")
+			r.Add(e.Place, strictyaml.ErrValue, "a token cannot be empty")
 		}
 		t.Tokens = append(t.Tokens, x)
 	}
 }
 
 // tokenSource decodes a model, {kind: model_token, …} or {kind: zero}.
-func tokenSource(r *strict.Reader, n *strict.Node) TokenSource {
-	if n.Kind != strict.Map || n.Get("kind") == nil {
+func tokenSource(r *strictyaml.Reader, n *strictyaml.Node) TokenSource {
+	if n.Kind != strictyaml.Map || n.Get("kind") == nil {
 		return TokenSource{Kind: TokenModel, Model: DecodeRef(r, n, "the token's source")}
 	}
 	o := r.Object(n, "the source of a token")
@@ -148,7 +148,7 @@ func tokenSource(r *strict.Reader, n *strict.Node) TokenSource {
 	}
 	text, id := o.Get("token"), o.Get("token_id")
 	if (text == nil) == (id == nil) {
-		r.Add(n.Place, strict.ErrValue, "a model_token needs exactly one of token and token_id")
+		r.Add(n.Place, strictyaml.ErrValue, "a model_token needs exactly one of token and token_id")
 	}
 	if text != nil {
 		out.Text = r.Text(text, "token")
@@ -163,9 +163,9 @@ func tokenSource(r *strict.Reader, n *strict.Node) TokenSource {
 func Templates() []string { return []string{"alpaca", "chatml", "exaone", "llama3", "mistral"} }
 
 // chatTemplate decodes the wish for a chat template: a literal has at least 20 bytes and a brace.
-func chatTemplate(r *strict.Reader, n *strict.Node) string {
+func chatTemplate(r *strictyaml.Reader, n *strictyaml.Node) string {
 	text := r.Text(n, "chat_template")
-	if n.Kind != strict.Scalar || text == "auto" || len(text) >= 20 && strings.Contains(text, "{") {
+	if n.Kind != strictyaml.Scalar || text == "auto" || len(text) >= 20 && strings.Contains(text, "{") {
 		return text
 	}
 	return r.Choice(n, "chat_template", append([]string{"auto"}, Templates()...)...)

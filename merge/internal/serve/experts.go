@@ -17,7 +17,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/build"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/router"
@@ -446,7 +446,7 @@ func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info saf
 		return err
 	}
 	defer func() { _ = e.dense.Release(info.Name) }() // a failing release costs memory alone
-	g, ctx := mapped.WithContext(ctx)
+	g, ctx := mmapsafe.WithContext(ctx)
 	g.SetLimit(workers)
 	if !slices.Contains(e.manifest.Routed, info.Name) {
 		const piece = 4 << 20

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/router"
 	"github.com/modelcompress/compress/safetensors"
@@ -161,5 +161,5 @@ const sideLimit = 64 << 20
 
 // readSmall reads a plain file that must not be large.
 func readSmall(path string) ([]byte, error) {
-	return regular.ReadFile(path, sideLimit)
+	return safefile.ReadFile(path, sideLimit)
 }

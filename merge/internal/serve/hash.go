@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/merge/internal/experts"
 )
 
 // Hash reads a file for its hash.
 func Hash(ctx context.Context, path string) (experts.File, error) {
-	f, err := regular.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return experts.File{}, err
 	}

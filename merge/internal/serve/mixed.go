@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -212,7 +212,7 @@ func (x *mixture) add(l lm.Linear, in, out kernels.Mat, weights []float64) error
 	for i := range in.Rows {
 		a, b = append(a, in.RowF32(i)), append(b, out.RowF32(i))
 	}
-	g := mapped.NewErrors()
+	g := mmapsafe.NewErrors()
 	share := (in.Rows + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
 	for lo := 0; lo < in.Rows; lo += share {
 		hi := min(lo+share, in.Rows)

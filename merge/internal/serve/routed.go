@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge/internal/experts"
@@ -287,7 +287,7 @@ func (r *Routed) each(s *set, f func(c *changed, data []byte) error) error {
 		return err
 	}
 	host := r.m.Device().Info().Host
-	g := mapped.NewErrors()
+	g := mmapsafe.NewErrors()
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range s.tensors {
 		c, v := &s.tensors[i], values[i]
@@ -356,7 +356,7 @@ func (r *Routed) set(key string, weights []float64) (*set, error) {
 // make computes what weights change.
 func (r *Routed) make(key string, weights []float64) (*set, error) {
 	s := &set{key: key, tensors: make([]changed, len(r.e.manifest.Routed))}
-	g := mapped.NewErrors()
+	g := mmapsafe.NewErrors()
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, name := range r.e.manifest.Routed {
 		g.Go(func() (err error) {

@@ -7,7 +7,7 @@ import (
 	"math"
 	"runtime/debug"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -51,7 +51,7 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 		for end < len(segments) && segments[end].run == j.r && (k.whole() || segments[end].end-segments[at].first <= band) {
 			end++
 		}
-		err := mapped.Do(func() error {
+		err := mmapsafe.Do(func() error {
 			c, err := j.count(segments[at].first, segments[end-1].end)
 			parts = append(parts, c)
 			return err

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -458,7 +458,7 @@ func (e *engine) each(segments []segment, f func(ws *workspace, i int) error) er
 				return
 			}
 			segments[i].ahead(segments, i)
-			if errs[i] = mapped.Do(func() error { return f(ws, i) }); errs[i] != nil {
+			if errs[i] = mmapsafe.Do(func() error { return f(ws, i) }); errs[i] != nil {
 				failed.Store(true)
 			}
 		}

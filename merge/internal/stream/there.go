@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
 )
@@ -42,7 +42,7 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 		for n < len(segments) && (g.Task.whole() || segments[n].end-segments[0].first <= band) {
 			n++
 		}
-		err := mapped.Do(func() error { return j.merge(segments[:n]) })
+		err := mmapsafe.Do(func() error { return j.merge(segments[:n]) })
 		if errors.Is(err, errHost) {
 			kernels.Missed(e.o.Device, "Merge")
 			return segments, nil

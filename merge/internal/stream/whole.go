@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
 )
@@ -27,7 +27,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 		err = e.check([]*run{r})
 	}
 	if err == nil {
-		err = r.undefined(tight(func() error { return mapped.Do(func() error { return p.Whole(w) }) }))
+		err = r.undefined(tight(func() error { return mmapsafe.Do(func() error { return p.Whole(w) }) }))
 	}
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@ package tune
 import (
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzJournal: the journal of an interrupted search.
@@ -15,7 +15,7 @@ func FuzzJournal(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		s := search{o: Options{Journal: text}}
 		if err := s.readJournal(); err == nil && len(s.journal) > len(text) {
 			t.Errorf("%d steps from %d bytes", len(s.journal), len(text))

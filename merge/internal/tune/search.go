@@ -11,7 +11,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/merge/internal/output"
 )
 
@@ -66,7 +66,7 @@ func (score Score) Rating(ctx context.Context, recipe []byte) (Rating, error) {
 // Local rates candidates in this process, up to workers at the same time.
 func Local(score Score, workers int) Rate {
 	return func(ctx context.Context, recipes [][]byte, done func(int, Rating) error) error {
-		group, within := mapped.WithContext(ctx)
+		group, within := mmapsafe.WithContext(ctx)
 		group.SetLimit(max(workers, 1))
 		one := make(chan struct{}, 1)
 		for k, text := range recipes {

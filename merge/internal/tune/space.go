@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Variable is a number to be found.
@@ -23,8 +23,8 @@ type Variable struct {
 type Space struct {
 	Variables []Variable
 
-	documents []*strict.Node
-	holes     map[*strict.Node]int // marker → variable
+	documents []*strictyaml.Node
+	holes     map[*strictyaml.Node]int // marker → variable
 }
 
 // maxVariables bounds a search; the covariance matrix grows with the square.
@@ -32,11 +32,11 @@ const maxVariables = 500
 
 // Parse reads a recipe with open numbers; file is its name for messages. The error is a *strict.Problems.
 func Parse(file string, text []byte) (*Space, error) {
-	src, err := strict.Parse(file, text)
+	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}
-	p := parser{r: src.NewReader(), space: &Space{documents: src.Documents, holes: map[*strict.Node]int{}}}
+	p := parser{r: src.NewReader(), space: &Space{documents: src.Documents, holes: map[*strictyaml.Node]int{}}}
 	for i, d := range src.Documents {
 		name := ""
 		if len(src.Documents) > 1 {
@@ -46,9 +46,9 @@ func Parse(file string, text []byte) (*Space, error) {
 	}
 	switch n := len(p.space.Variables); {
 	case n == 0:
-		p.r.Add(strict.Place{Line: 1, Column: 1}, strict.ErrMissingKey, "the recipe leaves no number open; write {search: [low, high]} in place of one")
+		p.r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrMissingKey, "the recipe leaves no number open; write {search: [low, high]} in place of one")
 	case n > maxVariables:
-		p.r.Add(strict.Place{Line: 1, Column: 1}, strict.ErrLimit, "%d open numbers; at most %d can be searched for", n, maxVariables)
+		p.r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrLimit, "%d open numbers; at most %d can be searched for", n, maxVariables)
 	}
 	if err := p.r.Err(); err != nil {
 		return nil, err
@@ -58,18 +58,18 @@ func Parse(file string, text []byte) (*Space, error) {
 
 // parser finds the markers of a recipe.
 type parser struct {
-	r     *strict.Reader
+	r     *strictyaml.Reader
 	space *Space
 }
 
 // walk looks for markers below a node; path is the keys to it. The tree's depth is bounded by the reader.
-func (p *parser) walk(n *strict.Node, path string) {
+func (p *parser) walk(n *strictyaml.Node, path string) {
 	switch n.Kind {
-	case strict.List:
+	case strictyaml.List:
 		for i, item := range n.Items {
 			p.walk(item, fmt.Sprintf("%s[%d]", path, i))
 		}
-	case strict.Map:
+	case strictyaml.Map:
 		if n.Get("search") != nil {
 			p.marker(n, path)
 			return
@@ -85,7 +85,7 @@ func (p *parser) walk(n *strict.Node, path string) {
 }
 
 // marker reads a map with the key "search".
-func (p *parser) marker(n *strict.Node, path string) {
+func (p *parser) marker(n *strictyaml.Node, path string) {
 	if _, seen := p.space.holes[n]; seen {
 		return // met again through an alias: the same number
 	}
@@ -98,7 +98,7 @@ func (p *parser) marker(n *strict.Node, path string) {
 	v.Start = (v.Low + v.High) / 2
 	if v.Log {
 		if sound && v.Low <= 0 {
-			p.r.Add(n.Place, strict.ErrValue, "a logarithmic scale needs bounds above 0, not %v", v.Low)
+			p.r.Add(n.Place, strictyaml.ErrValue, "a logarithmic scale needs bounds above 0, not %v", v.Low)
 			v.Log = false
 		} else if sound {
 			v.Start = math.Sqrt(v.Low * v.High)
@@ -106,7 +106,7 @@ func (p *parser) marker(n *strict.Node, path string) {
 	}
 	if x := o.Get("start"); x != nil {
 		if v.Start = p.r.Number(x, "start"); sound && (v.Start < v.Low || v.Start > v.High) {
-			p.r.Add(x.Place, strict.ErrValue, "start %v lies outside of [%v, %v]", v.Start, v.Low, v.High)
+			p.r.Add(x.Place, strictyaml.ErrValue, "start %v lies outside of [%v, %v]", v.Start, v.Low, v.High)
 		}
 	}
 	named := false
@@ -118,13 +118,13 @@ func (p *parser) marker(n *strict.Node, path string) {
 }
 
 // bounds reads [low, high], and tells whether they can be used.
-func (p *parser) bounds(n *strict.Node, v *Variable) (sound bool) {
+func (p *parser) bounds(n *strictyaml.Node, v *Variable) (sound bool) {
 	if n == nil {
 		return false
 	}
 	list := p.r.List(n, "search")
-	if n.Kind == strict.List && len(list) != 2 {
-		p.r.Add(n.Place, strict.ErrValue, "search must be [low, high], not %d numbers", len(list))
+	if n.Kind == strictyaml.List && len(list) != 2 {
+		p.r.Add(n.Place, strictyaml.ErrValue, "search must be [low, high], not %d numbers", len(list))
 		return false
 	}
 	if len(list) != 2 {
@@ -137,18 +137,18 @@ func (p *parser) bounds(n *strict.Node, v *Variable) (sound bool) {
 	case !low || !high:
 		return false
 	case !(v.Low < v.High):
-		p.r.Add(n.Place, strict.ErrValue, "search [%v, %v] leaves nothing to find; the lower bound comes first", v.Low, v.High)
+		p.r.Add(n.Place, strictyaml.ErrValue, "search [%v, %v] leaves nothing to find; the lower bound comes first", v.Low, v.High)
 		return false
 	}
 	return true
 }
 
 // variable gives the number of a variable: a new one, or that of the same name, which must have the same range.
-func (p *parser) variable(n *strict.Node, v Variable, named bool) int {
+func (p *parser) variable(n *strictyaml.Node, v Variable, named bool) int {
 	if named {
 		if i := slices.IndexFunc(p.space.Variables, func(w Variable) bool { return w.Name == v.Name }); i >= 0 {
 			if p.space.Variables[i] != v {
-				p.r.Add(n.Place, strict.ErrValue, "%q has another range or start elsewhere in the recipe", v.Name)
+				p.r.Add(n.Place, strictyaml.ErrValue, "%q has another range or start elsewhere in the recipe", v.Name)
 			}
 			return i
 		}
@@ -161,15 +161,15 @@ func (p *parser) variable(n *strict.Node, v Variable, named bool) int {
 func (s *Space) Recipe(x []float64) []byte {
 	var parts [][]byte
 	for _, d := range s.documents {
-		parts = append(parts, strict.Marshal(s.fill(d, x)))
+		parts = append(parts, strictyaml.Marshal(s.fill(d, x)))
 	}
 	return bytes.Join(parts, []byte("---\n"))
 }
 
 // fill copies a tree with numbers in place of the markers.
-func (s *Space) fill(n *strict.Node, x []float64) *strict.Node {
+func (s *Space) fill(n *strictyaml.Node, x []float64) *strictyaml.Node {
 	if i, ok := s.holes[n]; ok {
-		return &strict.Node{Place: n.Place, Kind: strict.Scalar, Text: strconv.FormatFloat(x[i], 'g', -1, 64)}
+		return &strictyaml.Node{Place: n.Place, Kind: strictyaml.Scalar, Text: strconv.FormatFloat(x[i], 'g', -1, 64)}
 	}
 	out := *n
 	out.Items, out.Entries = slices.Clone(n.Items), slices.Clone(n.Entries)
@@ -184,7 +184,7 @@ func (s *Space) fill(n *strict.Node, x []float64) *strict.Node {
 
 // Check finds out whether a text is what [Space.Recipe] writes for some values, each within its bounds.
 func (s *Space) Check(recipe []byte) error {
-	src, err := strict.Parse("candidate", recipe)
+	src, err := strictyaml.Parse("candidate", recipe)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (s *Space) Check(recipe []byte) error {
 }
 
 // collect finds the numbers that stand in the place of markers.
-func (s *Space) collect(n, filled *strict.Node, x []float64) {
+func (s *Space) collect(n, filled *strictyaml.Node, x []float64) {
 	if i, ok := s.holes[n]; ok {
 		if v, ok := filled.Number(); ok {
 			x[i] = v

@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -102,7 +102,7 @@ func on(f func(x []float64) float64) Rate { return Local(scored(f), 1) }
 // scored makes a score of a function of the numbers.
 func scored(f func(x []float64) float64) Score {
 	return func(_ context.Context, text []byte) (float64, error) {
-		src, err := strict.Parse("r", text)
+		src, err := strictyaml.Parse("r", text)
 		if err != nil {
 			return 0, err
 		}
@@ -264,7 +264,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(example)
 	f.Add("a: &x {search: [0, 1]}\nb: *x\n---\nc: [{search: [1, 2], scale: log}]\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		s, err := Parse("x", []byte(text))
 		if (s == nil) == (err == nil) {
 			t.Fatalf("%v %v", s, err)
@@ -272,7 +272,7 @@ func FuzzParse(f *testing.F) {
 		if s == nil {
 			return
 		}
-		if _, err := strict.Parse("x", s.Recipe(s.Start())); err != nil {
+		if _, err := strictyaml.Parse("x", s.Recipe(s.Start())); err != nil {
 			t.Fatalf("%v\n%s", err, s.Recipe(s.Start()))
 		}
 	})
@@ -294,7 +294,7 @@ func TestOptions(t *testing.T) {
 func TestOneFault(t *testing.T) {
 	for _, text := range []string{"{search: [0, .inf]}", "{search: [.nan, 1], scale: log}", "{search: [.inf, 1], start: 3}", "{search: [2, 1], start: 3}", "{search: [1]}"} {
 		_, err := Parse("r.yaml", []byte("a: {search: [0, 1]}\nb: "+text+"\n"))
-		var p *strict.Problems
+		var p *strictyaml.Problems
 		if !errors.As(err, &p) || len(p.List) != 1 {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
@@ -34,7 +34,7 @@ type rule struct {
 	kind   recipe.TokenKind
 	model  int // of TokenModel, TokenText, TokenID
 	row    int // of TokenText and TokenID; of TokenModel the token's own
-	at     strict.Place
+	at     strictyaml.Place
 	active bool // it has a source
 }
 
@@ -226,7 +226,7 @@ func (v *Vocabulary) lookUpRules() error {
 				row, ok = x.Source.ID, true
 			}
 			if !ok {
-				r.Add(x.Place, strict.ErrValue, "%s does not have the token %q", x.Source.Model, text)
+				r.Add(x.Place, strictyaml.ErrValue, "%s does not have the token %q", x.Source.Model, text)
 			}
 			out.row = row
 		}

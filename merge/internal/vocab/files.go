@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // files are those that belong to a tokenizer and can be copied with it.
@@ -44,7 +44,7 @@ func copyFile(src, dst, name string) error {
 	if err != nil {
 		return err
 	}
-	return regular.WriteFile(filepath.Join(dst, name), text, 0o644)
+	return safefile.WriteFile(filepath.Join(dst, name), text, 0o644)
 }
 
 // WriteFiles writes the tokenizer into a folder: with a changed vocabulary tokenizer.json anew, and the other files of
@@ -65,7 +65,7 @@ func (v *Vocabulary) WriteFiles(dst string) error {
 		if err != nil {
 			return err
 		}
-		if err := regular.WriteFile(filepath.Join(dst, "tokenizer.json"), text, 0o644); err != nil {
+		if err := safefile.WriteFile(filepath.Join(dst, "tokenizer.json"), text, 0o644); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 		if err := o.Put("chat_template", v.template); err != nil {
 			return err
 		}
-		if err := regular.WriteFile(filepath.Join(dst, "chat_template.jinja"), []byte(v.template), 0o644); err != nil {
+		if err := safefile.WriteFile(filepath.Join(dst, "chat_template.jinja"), []byte(v.template), 0o644); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 	if err != nil {
 		return err
 	}
-	return regular.WriteFile(filepath.Join(dst, "tokenizer_config.json"), out, 0o644)
+	return safefile.WriteFile(filepath.Join(dst, "tokenizer_config.json"), out, 0o644)
 }
 
 // decoder lists the added tokens as tokenizer_config.json does: by id, without it.

@@ -3,7 +3,7 @@ package vocab
 import (
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzParseTokens: whatever the text, reading a tokenizer.json, taking tokens out and adding some ends with a file that
@@ -13,7 +13,7 @@ func FuzzParseTokens(f *testing.F) {
 	f.Add(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b",["ab","a"]]},"added_tokens":[]}`, 1)
 	f.Add(`{"model":{"type":"Unigram","vocab":[["a",-1.5],["b",0]]}}`, 1)
 	f.Fuzz(func(t *testing.T, text string, rows int) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		tok, err := parseTokens([]byte(text))
 		if err != nil {
 			return

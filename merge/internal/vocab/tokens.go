@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which a tokenizer can be unfit.
@@ -68,12 +68,12 @@ func readTokens(name, dir string) (*tokens, error) {
 
 // readFile reads a file of a folder; no link leads out of it.
 func readFile(dir, name string, limit int64) ([]byte, error) {
-	root, err := regular.OpenFolder(dir)
+	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := regular.In(root, name)
+	f, err := safefile.In(root, name)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/internal/linalg"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -251,7 +251,7 @@ func (j Job) columns(x kernels.Mat, f func(c int, v float32) float32) {
 
 // rows calls f for every row, from several goroutines.
 func (j Job) rows(f func(i int)) {
-	mapped.Split(j.Threads, j.W.Rows, func(lo, hi int) {
+	mmapsafe.Split(j.Threads, j.W.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			f(i)
 		}

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -187,7 +187,7 @@ type Matrix struct {
 // Refine refines every row, and returns how many exchanges were made.
 func (m Matrix) Refine(o Options) (total int64) {
 	swaps := make([]int, m.W.Rows)
-	mapped.Split(m.Threads, m.W.Rows, func(lo, hi int) {
+	mmapsafe.Split(m.Threads, m.W.Rows, func(lo, hi int) {
 		score := make([]float32, m.W.Cols)
 		for i := lo; i < hi; i++ {
 			row := m.W.RowF32(i)

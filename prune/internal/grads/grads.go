@@ -9,10 +9,10 @@ import (
 	"math"
 	"os"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // gradientScale is the published factor of gradients.
@@ -134,7 +134,7 @@ func (f *Filed) shut(int) error {
 	}
 	for _, l := range f.order {
 		m := f.current[l.Name]
-		raw, err := host.Bytes(f.Device, m)
+		raw, err := hostmat.Bytes(f.Device, m)
 		if err != nil {
 			return err
 		}
@@ -350,17 +350,17 @@ func (j Job) blockGradients(
 // giveGradient takes the roots of a matrix's sums.
 func (j Job) giveGradient(l lm.Linear, sum kernels.Mat, give func(l lm.Linear, g []byte) error) (err error) {
 	if l.Transposed {
-		if sum, err = host.Transposed(j.dev(), sum); err != nil {
+		if sum, err = hostmat.Transposed(j.dev(), sum); err != nil {
 			return err
 		}
 		defer sum.Buf.Free()
 	}
-	roots, err := host.F32(j.dev(), sum)
+	roots, err := hostmat.F32(j.dev(), sum)
 	if err != nil {
 		return err
 	}
 	v := roots.Buf.F32()
-	mapped.Split(j.dev().Info().Threads, len(v), func(lo, hi int) {
+	mmapsafe.Split(j.dev().Info().Threads, len(v), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			v[i] = float32(math.Sqrt(float64(v[i])))
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -94,7 +94,7 @@ func rounded(g []byte, threads int) ([]byte, error) {
 	}
 	from, to := buf.F32(), kernels.NewHost(kernels.F16, len(g)/4)
 	out := to.U16()
-	mapped.Split(threads, len(from), func(lo, hi int) {
+	mmapsafe.Split(threads, len(from), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			v := from[i]
 			if v <= math.MaxFloat32 { // neither infinite nor NaN

@@ -9,7 +9,7 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -139,9 +139,9 @@ func Rounded(l lm.Linear, raw []byte, t kernels.DType, exact bool) (out kernels.
 	out = kernels.MatOf(kernels.NewHost(to, l.In*l.Out), l.Out, l.In)
 	some := false
 	for i := range l.In * l.Out {
-		v := host.Element(raw, t, i)
+		v := hostmat.Element(raw, t, i)
 		if !(v >= 0) || math.IsInf(float64(v), 0) {
-			return out, fmt.Errorf("element [%d, %d] is %g: %w, 0 or more", i/l.In, i%l.In, v, host.ErrNonFinite)
+			return out, fmt.Errorf("element [%d, %d] is %g: %w, 0 or more", i/l.In, i%l.In, v, hostmat.ErrNonFinite)
 		}
 		some = some || v > 0
 		if exact {

@@ -13,7 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -68,7 +68,7 @@ func Open(path string, tensors []safetensors.Info, metadata map[string]string, o
 // verify compares what an interrupted run left with its checksums.
 func (f *File) verify(tensors []safetensors.Info) error {
 	complete := len(f.Remaining()) == 0
-	text, err := regular.ReadFile(f.notes, maxSums)
+	text, err := safefile.ReadFile(f.notes, maxSums)
 	if errors.Is(err, fs.ErrNotExist) && complete {
 		return nil // nothing was left to do
 	}
@@ -143,7 +143,7 @@ func (f *File) Note() error {
 	if err != nil {
 		return err
 	}
-	if err := regular.WriteFile(f.notes, text, 0o666); err != nil {
+	if err := safefile.WriteFile(f.notes, text, 0o666); err != nil {
 		return err
 	}
 	f.fresh = false

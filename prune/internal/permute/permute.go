@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/linalg"
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -119,7 +119,7 @@ func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float6
 		}
 	}
 
-	mapped.Split(s.Threads, groups, func(lo, hi int) {
+	mmapsafe.Split(s.Threads, groups, func(lo, hi int) {
 		others, last := make([]float32, m-1), make([]float32, s.Rows)
 		for d := lo; d < hi && ctx.Err() == nil; d++ {
 			s.last(last, others, order[d*m:(d+1)*m], c, keep)

@@ -3,9 +3,9 @@ package score
 import (
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // Place brings scores in host memory to a device, as they are.
@@ -13,7 +13,7 @@ func Place(dev kernels.Device, scores kernels.Mat) (kernels.Score, error) {
 	if dev.Info().Host {
 		return kernels.Score{X: scores, Raw: true}, nil
 	}
-	there, err := host.There(dev, scores)
+	there, err := hostmat.There(dev, scores)
 	return kernels.Score{X: there, Raw: true}, err
 }
 
@@ -31,7 +31,7 @@ func Elsewhere(dev kernels.Device, mask, scores kernels.Mat, f func(mask kernels
 	defer buf.Free()
 	there := kernels.MatOf(buf, mask.Rows, mask.Cols)
 	f(there, s)
-	raw, err := host.Bytes(dev, there)
+	raw, err := hostmat.Bytes(dev, there)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func Relative(w kernels.Mat, factor []float32, threads int) {
 			columns[j] += math.Abs(float64(v))
 		}
 	}
-	mapped.Split(threads, w.Rows, func(lo, hi int) {
+	mmapsafe.Split(threads, w.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			relative(w.RowF32(i), columns, factor)
 		}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/allot"
-	"github.com/modelcompress/compress/prune/internal/host"
+	"github.com/modelcompress/compress/prune/internal/allocation"
+	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // ErrNegative: a score is below 0 where that has no meaning.
@@ -30,10 +30,10 @@ type Scores struct {
 func New(dev kernels.Device, s kernels.Score) (Scores, error) {
 	h := Scores{dtype: s.X.DType(), Rows: s.X.Rows, Cols: s.X.Cols, signed: s.Raw, Threads: dev.Info().Threads}
 	var err error
-	if h.raw, err = host.Bytes(dev, s.X); err != nil || s.Col.IsZero() {
+	if h.raw, err = hostmat.Bytes(dev, s.X); err != nil || s.Col.IsZero() {
 		return h, err
 	}
-	raw, err := host.Bytes(dev, s.Col)
+	raw, err := hostmat.Bytes(dev, s.Col)
 	h.col = make([]float32, h.Cols)
 	for j := range h.col {
 		h.col[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
@@ -44,7 +44,7 @@ func New(dev kernels.Device, s kernels.Score) (Scores, error) {
 // Sum adds all scores up, in an order that does not depend on the number of threads.
 func (h Scores) Sum() (total float64) {
 	rows := make([]float64, h.Rows)
-	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
+	mmapsafe.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			for _, v := range h.Row(buf, i) {
@@ -61,7 +61,7 @@ func (h Scores) Sum() (total float64) {
 // Above counts the scores greater than t.
 func (h Scores) Above(t float32) (total int64) {
 	rows := make([]int64, h.Rows)
-	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
+	mmapsafe.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			for _, v := range h.Row(buf, i) {
@@ -80,7 +80,7 @@ func (h Scores) Above(t float32) (total int64) {
 // Row computes the scores of row i as the selecting operations do.
 func (h Scores) Row(buf []float32, i int) []float32 {
 	for j := range buf {
-		buf[j] = host.Element(h.raw, h.dtype, i*h.Cols+j)
+		buf[j] = hostmat.Element(h.raw, h.dtype, i*h.Cols+j)
 		if !h.signed {
 			buf[j] = float32(math.Abs(float64(buf[j])))
 		}
@@ -94,7 +94,7 @@ func (h Scores) Row(buf []float32, i int) []float32 {
 // All computes the scores of all rows.
 func (h Scores) All() []float32 {
 	out := make([]float32, h.Rows*h.Cols)
-	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
+	mmapsafe.Split(h.Threads, h.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			h.Row(out[i*h.Cols:(i+1)*h.Cols], i)
 		}
@@ -108,7 +108,7 @@ func Of(m kernels.Mat, threads int) Scores {
 }
 
 // Count sorts all scores into levels.
-func (h Scores) Count(levels *allot.Levels) error {
+func (h Scores) Count(levels *allocation.Levels) error {
 	buf := make([]float32, h.Cols)
 	for i := range h.Rows {
 		for j, v := range h.Row(buf, i) {

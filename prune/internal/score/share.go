@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/mapped"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -41,7 +41,7 @@ func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err
 			s.cuts[i] = -1
 		}
 	}
-	mapped.Split(h.Threads, h.Rows, func(lo, hi int) {
+	mmapsafe.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
 			mask := keep.RowU8(i)
@@ -73,7 +73,7 @@ func (s *shareRows) bisect(sparsity float64) float64 {
 
 // cut finds what goes of every row for a share, and returns the sparsity.
 func (s *shareRows) cut(alpha float64) float64 {
-	mapped.Split(s.h.Threads, s.h.Rows, func(lo, hi int) {
+	mmapsafe.Split(s.h.Threads, s.h.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row := s.sorted[i*s.h.Cols : (i+1)*s.h.Cols]
 			limit, sum, c := s.totals[i]*alpha, 0.0, 0

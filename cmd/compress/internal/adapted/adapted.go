@@ -2,15 +2,15 @@
 package adapted
 
 import (
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/edited"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
 )
 
 // Attach lets the codebook of an edited checkpoint act on its model, then the adapter in a folder; an empty path means none. undo takes the
 // adapter off again. One that was trained on another base is attached with a remark.
-func Attach(j *shell.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
+func Attach(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
 	if err := edited.Attach(j, m); err != nil {
 		return nil, nil, err
 	}
@@ -18,7 +18,7 @@ func Attach(j *shell.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func()
 }
 
 // Bare lets the adapter alone act.
-func Bare(j *shell.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
+func Bare(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
 	if dir == "" {
 		return nil, func() {}, nil
 	}

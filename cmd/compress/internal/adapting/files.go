@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/edited"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lora"
 )
 
 // threads is how many the device may use.
-func threads(j *shell.Job) (int, error) {
+func threads(j *cli.Job) (int, error) {
 	dev, err := j.Device()
 	if err != nil {
 		return 0, err
@@ -38,7 +38,7 @@ func apart(out string, inputs ...string) error {
 }
 
 // notes prints what was accepted without effect.
-func notes(j *shell.Job, list []string) {
+func notes(j *cli.Job, list []string) {
 	for _, n := range list {
 		j.Note("%s", n)
 	}
@@ -53,8 +53,8 @@ type FoldOptions struct {
 }
 
 // Fold writes a model with an adapter in its weights.
-func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
-	if err := errors.Join(shell.ModelFolder(model), edited.Behind(model)); err != nil {
+func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
+	if err := errors.Join(cli.ModelFolder(model), edited.Behind(model)); err != nil {
 		return nil, err
 	}
 	if err := apart(o.Out, model, o.Adapter); err != nil {
@@ -63,7 +63,7 @@ func Fold(j *shell.Job, model string, o FoldOptions) (any, error) {
 	limit := int64(0)
 	if o.Shard != "keep" {
 		var err error
-		if limit, err = shell.ShardLimit(o.Shard); err != nil {
+		if limit, err = cli.ShardLimit(o.Shard); err != nil {
 			return nil, err
 		}
 		if limit == 0 { // a single file; the library's 0 is the source's files
@@ -114,8 +114,8 @@ type CombineOptions struct {
 }
 
 // Combine writes one adapter made of several.
-func Combine(j *shell.Job, dirs []string, o CombineOptions) (any, error) {
-	t, err := shell.DType("dtype", o.DType)
+func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
+	t, err := cli.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func numbers(text string) ([]float64, error) {
 	for field := range strings.SplitSeq(text, ",") {
 		x, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
 		if err != nil {
-			return nil, shell.Usagef("--weights %q: %q is no number", text, field)
+			return nil, cli.Usagef("--weights %q: %q is no number", text, field)
 		}
 		list = append(list, x)
 	}
@@ -180,13 +180,13 @@ type ExportOptions struct {
 }
 
 // Export writes an adapter of any kind as a LoRA that other tools load.
-func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
-	t, err := shell.DType("dtype", o.DType)
+func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
+	t, err := cli.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
 	}
 	if o.Rank < 0 {
-		return nil, shell.Usagef("--rank %d; 0 keeps the rank", o.Rank)
+		return nil, cli.Usagef("--rank %d; 0 keeps the rank", o.Rank)
 	}
 	if err := apart(o.Out, dir, o.Model); err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 	}
 	notes(j, r.Notes)
 	j.Printf("%s of %s parameters as a LoRA of rank %d on %d modules, %s parameters; in %s\n",
-		r.Kind, shell.Thousands(r.Trained), r.Rank, r.Modules, shell.Thousands(r.Exported), r.Out)
+		r.Kind, cli.Thousands(r.Trained), r.Rank, r.Modules, cli.Thousands(r.Exported), r.Out)
 	return r, nil
 }
 
@@ -211,13 +211,13 @@ type ExtractOptions struct {
 }
 
 // Extract writes the LoRA that leads from one model to another.
-func Extract(j *shell.Job, base, tuned string, o ExtractOptions) (any, error) {
-	t, err := shell.DType("dtype", o.DType)
+func Extract(j *cli.Job, base, tuned string, o ExtractOptions) (any, error) {
+	t, err := cli.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{base, tuned} {
-		if err := errors.Join(shell.ModelFolder(dir), edited.Behind(dir)); err != nil {
+		if err := errors.Join(cli.ModelFolder(dir), edited.Behind(dir)); err != nil {
 			return nil, err
 		}
 	}
@@ -265,7 +265,7 @@ func names(fields []string) []string {
 }
 
 // Inspect shows what an adapter's folder holds.
-func Inspect(j *shell.Job, dir, model string) (any, error) {
+func Inspect(j *cli.Job, dir, model string) (any, error) {
 	r, err := lora.Inspect(j.Ctx, dir, model)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func Inspect(j *shell.Job, dir, model string) (any, error) {
 	for _, n := range r.Notes {
 		j.Note("%s: %s", dir, n)
 	}
-	j.Printf("%s adapter of %q: %s parameters, %s, rank %d on %d modules\n", r.Kind, r.Base, shell.Thousands(r.Trained), shell.Size(r.Bytes), r.Rank, len(r.Modules))
+	j.Printf("%s adapter of %q: %s parameters, %s, rank %d on %d modules\n", r.Kind, r.Base, cli.Thousands(r.Trained), cli.Size(r.Bytes), r.Rank, len(r.Modules))
 	t := &report.Table{Columns: report.Columns("type", "modules", "ranks", "change")}
 	for _, x := range r.Types {
 		t.Add(x.Name, x.Modules, strings.Trim(fmt.Sprint(x.Ranks), "[]"), x.Norm)
@@ -283,7 +283,7 @@ func Inspect(j *shell.Job, dir, model string) (any, error) {
 	for _, w := range r.Whole {
 		j.Printf("whole tensor %s %v, %s\n", w.Tensor, w.Shape, w.SavedFor)
 	}
-	j.Printf("in memory %s, plain factors of the same ranks %s\n", shell.Size(r.Memory.Bytes), shell.Size(r.Memory.LoRA))
+	j.Printf("in memory %s, plain factors of the same ranks %s\n", cli.Size(r.Memory.Bytes), cli.Size(r.Memory.LoRA))
 	if s := r.Shards; s != nil {
 		j.Printf("equivalent rank %d, %d shards a vector, private rank %d, sampling %s, %d dead shards\n", s.EquivalentRank, s.Shards, s.Private, s.Sampling, s.Dead)
 	}

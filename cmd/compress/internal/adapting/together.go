@@ -1,7 +1,7 @@
 package adapting
 
 import (
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lora"
 )
@@ -14,7 +14,7 @@ type Together struct {
 }
 
 // InspectAll shows what the folders of several adapters hold, and their memory together against that of plain factors.
-func InspectAll(j *shell.Job, dirs []string, model string) (any, error) {
+func InspectAll(j *cli.Job, dirs []string, model string) (any, error) {
 	r := &Together{}
 	t := &report.Table{Columns: report.Columns("adapter", "kind", "rank", "parameters", "file", "in memory", "as LoRA")}
 	for _, dir := range dirs {
@@ -24,9 +24,9 @@ func InspectAll(j *shell.Job, dirs []string, model string) (any, error) {
 		}
 		notes(j, one.Notes)
 		r.Adapters, r.Bytes, r.LoRA = append(r.Adapters, one), r.Bytes+one.Memory.Bytes, r.LoRA+one.Memory.LoRA
-		t.Add(dir, one.Kind, one.Rank, shell.Thousands(one.Trained), shell.Size(one.Bytes), shell.Size(one.Memory.Bytes), shell.Size(one.Memory.LoRA))
+		t.Add(dir, one.Kind, one.Rank, cli.Thousands(one.Trained), cli.Size(one.Bytes), cli.Size(one.Memory.Bytes), cli.Size(one.Memory.LoRA))
 	}
-	t.Add("together", nil, nil, nil, nil, shell.Size(r.Bytes), shell.Size(r.LoRA))
+	t.Add("together", nil, nil, nil, nil, cli.Size(r.Bytes), cli.Size(r.LoRA))
 	t.Note = "in memory: what the adapter takes beside its base, in F32, with others attached by name"
 	j.Table(t)
 	return r, nil

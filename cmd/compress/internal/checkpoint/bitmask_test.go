@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"pgregory.net/rapid"
 )
 
@@ -74,7 +74,7 @@ func FuzzUnpackRow(f *testing.F) {
 	f.Add([]byte{0x6a}, float32s(-1, 2, 0.75, -1.5), 8)
 	f.Add([]byte{0xff, 0xff}, float32s(1), 9)
 	f.Fuzz(func(t *testing.T, mask, values []byte, cols int) {
-		defer hostile.Watch(t, len(mask)+len(values))()
+		defer fuzzlimit.Watch(t, len(mask)+len(values))()
 		if cols < 1 || cols > 1<<12 || len(mask) != (cols+7)/8 {
 			t.Skip()
 		}

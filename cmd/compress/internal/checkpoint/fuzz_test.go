@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -20,7 +20,7 @@ func FuzzConfig(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +52,8 @@ func FuzzPacked(f *testing.F) {
 	f.Add(header, data)
 	path := filepath.Join(f.TempDir(), "model.safetensors")
 	f.Fuzz(func(t *testing.T, header string, data []byte) {
-		defer hostile.Watch(t, len(header)+len(data))()
-		if err := os.WriteFile(path, hostile.File(header, data), 0o666); err != nil {
+		defer fuzzlimit.Watch(t, len(header)+len(data))()
+		if err := os.WriteFile(path, fuzzlimit.File(header, data), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		src, err := safetensors.OpenDir(path)

@@ -3,7 +3,7 @@ package checkpoint
 import (
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -21,7 +21,7 @@ func openApart(path string) (*apart, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, _ := regular.ReadFile(filepath.Join(path, "config.json"), maxConfig) // a comparison does not need one
+	text, _ := safefile.ReadFile(filepath.Join(path, "config.json"), maxConfig) // a comparison does not need one
 	return separate(d, arch.OfText(text)), nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -30,7 +30,7 @@ func Replaceable(source string) func(dir string) error {
 				foreign = append(foreign, name)
 			case weights(name):
 				models++
-			case belongs(regular.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)), IsReport(filepath.Join(dir, name)):
+			case belongs(safefile.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)), IsReport(filepath.Join(dir, name)):
 			default:
 				foreign = append(foreign, name)
 			}
@@ -90,7 +90,7 @@ func IsReport(path string) bool {
 	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Size() > maxReport {
 		return false
 	}
-	data, err := regular.ReadFile(path, maxReport)
+	data, err := safefile.ReadFile(path, maxReport)
 	var r struct {
 		Command string `json:"command"`
 		Version string `json:"version"`

@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // maxConfig bounds what is read of a configuration.
@@ -23,7 +23,7 @@ func readConfig(path string) (*orderedjson.Object, error) {
 		return nil, err
 	}
 	file := filepath.Join(path, "config.json")
-	data, err := regular.ReadFile(file, maxConfig)
+	data, err := safefile.ReadFile(file, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {

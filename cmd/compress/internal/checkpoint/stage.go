@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 )
 
@@ -35,7 +35,7 @@ func Stage(out string, allow func(dir string) error) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	final = regular.Place(final)
+	final = safefile.Place(final)
 	if err := Vacant(final, allow); err != nil {
 		return nil, err
 	}

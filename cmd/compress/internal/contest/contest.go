@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/tuning"
+	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -33,13 +33,13 @@ func ParseMethods(list string) ([]Method, error) {
 	var out []Method
 	for _, label := range labels {
 		m := Method{Label: label, Metric: label}
-		for _, u := range tuning.Updates {
+		for _, u := range pruneflags.Updates {
 			if rest, ok := strings.CutSuffix(m.Metric, "+"+u); ok {
 				m.Metric, m.Update = rest, u
 				break
 			}
 		}
-		for _, a := range tuning.Allocations {
+		for _, a := range pruneflags.Allocations {
 			if rest, ok := strings.CutSuffix(m.Metric, "@"+a); ok {
 				m.Metric, m.Allocation = rest, a
 				break

@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // Work is one way of pruning that is to be run.
@@ -78,7 +78,7 @@ func remove(dir string) error {
 }
 
 // ErrOtherJob: the folder holds a comparison on other data or of another model.
-var ErrOtherJob = shell.Usagef("the journal is that of another comparison")
+var ErrOtherJob = cli.Usagef("the journal is that of another comparison")
 
 // What is in the folder of a comparison, beside its reports.
 const (
@@ -98,8 +98,8 @@ func (c *Contest) Run(ctx context.Context, r *Report) error {
 		return err
 	}
 	path := filepath.Join(c.Dir, journalName)
-	j, err := shell.OpenJournal[Run](path, Command, c.Job)
-	if errors.Is(err, shell.ErrOtherJob) {
+	j, err := cli.OpenJournal[Run](path, Command, c.Job)
+	if errors.Is(err, cli.ErrOtherJob) {
 		return fmt.Errorf("%s: %w", path, ErrOtherJob)
 	}
 	if err != nil {
@@ -168,7 +168,7 @@ func checksums(ctx context.Context, folder string) (map[string]string, error) {
 		}
 		name, err := filepath.Rel(folder, path)
 		if err == nil {
-			sums[name], err = shell.FileHash(ctx, path)
+			sums[name], err = cli.FileHash(ctx, path)
 		}
 		return err
 	})
@@ -176,7 +176,7 @@ func checksums(ctx context.Context, folder string) (map[string]string, error) {
 }
 
 // step takes a run from the journal, or runs it.
-func (c *Contest) step(ctx context.Context, i int, j *shell.Journal[Run], r *Report) error {
+func (c *Contest) step(ctx context.Context, i int, j *cli.Journal[Run], r *Report) error {
 	w := c.Work[i]
 	folder := filepath.Join(c.Dir, modelsFolder, folderName(w))
 	if done, ok := j.Done[w.Key]; ok {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/lm"
 )
@@ -20,7 +20,7 @@ var ErrBehind = errors.New("edits of this checkpoint (grace, ike) are not in its
 
 // Attach lets the codebook of an edited checkpoint, if it has one, answer in a model that was loaded from its folder. Facts in context are
 // refused with [ErrContext].
-func Attach(j *shell.Job, m *lm.Model) error {
+func Attach(j *cli.Job, m *lm.Model) error {
 	remark, err := Enter(m)
 	if remark != "" {
 		j.Remark("%s: %s", m.Path(), remark)
@@ -67,6 +67,6 @@ func Identity(ctx context.Context, dir string) (string, error) {
 	if err != nil || mem == nil {
 		return "", err
 	}
-	sum, err := shell.FileHash(ctx, filepath.Join(dir, edit.JournalName))
+	sum, err := cli.FileHash(ctx, filepath.Join(dir, edit.JournalName))
 	return "edited " + sum, err
 }

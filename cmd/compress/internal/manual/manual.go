@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // Report says which pages were written.
@@ -25,9 +25,9 @@ type Report struct {
 }
 
 // Write writes the pages of a command and of all its verbs to a folder, which is made if it is not there.
-func Write(j *shell.Job, root *cobra.Command, out string) (*Report, error) {
+func Write(j *cli.Job, root *cobra.Command, out string) (*Report, error) {
 	if st, err := os.Stat(out); err == nil && !st.IsDir() {
-		return nil, shell.Usagef("--out %s: a file (HINT: name a folder)", out)
+		return nil, cli.Usagef("--out %s: a file (HINT: name a folder)", out)
 	}
 	_, err := os.Stat(out)
 	made := errors.Is(err, fs.ErrNotExist)
@@ -48,7 +48,7 @@ func (r *Report) write(c *cobra.Command) error {
 	}
 	name := pageName(c) + ".1"
 	_, err := os.Lstat(filepath.Join(r.Out, name))
-	if err := shell.WriteFile(filepath.Join(r.Out, name), Page(c)); err != nil {
+	if err := cli.WriteFile(filepath.Join(r.Out, name), Page(c)); err != nil {
 		return err
 	}
 	r.Pages = append(r.Pages, name)

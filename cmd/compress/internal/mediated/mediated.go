@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge"
 )
@@ -20,7 +20,7 @@ import (
 // Add adds the flag that chooses experts.
 func Add(cmd *cobra.Command, choice *string) {
 	cmd.Flags().StringVar(choice, "experts", Auto, help)
-	shell.Complete(cmd, "experts", Auto, Likeliest, "dense")
+	cli.Complete(cmd, "experts", Auto, Likeliest, "dense")
 }
 
 const help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4; auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
@@ -41,10 +41,10 @@ type Model struct {
 }
 
 // Open attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what the flag says.
-func Open(j *shell.Job, m *lm.Model, choice string) (*Model, error) {
+func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
 	if !merge.IsMediated(m.Path()) {
 		if choice != Auto && choice != "" {
-			return nil, shell.Usagef("--experts %s: %s is no mediated folder", choice, m.Path())
+			return nil, cli.Usagef("--experts %s: %s is no mediated folder", choice, m.Path())
 		}
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func Open(j *shell.Job, m *lm.Model, choice string) (*Model, error) {
 }
 
 // choose reads the flag.
-func (x *Model) choose(j *shell.Job, choice string) (err error) {
+func (x *Model) choose(j *cli.Job, choice string) (err error) {
 	word, settings, _ := strings.Cut(choice, ":")
 	switch word {
 	case Auto, Likeliest, "":
@@ -92,7 +92,7 @@ func set(p *merge.Policy, settings string) error {
 	for _, part := range strings.Split(settings, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		if given[name] {
-			return shell.Usagef("experts: %s is set twice", name)
+			return cli.Usagef("experts: %s is set twice", name)
 		}
 		given[name] = true
 		number, err := strconv.ParseFloat(value, 64)
@@ -108,13 +108,13 @@ func set(p *merge.Policy, settings string) error {
 		case "outside":
 			p.Outside, err = value, nil
 		default:
-			return shell.Usagef("experts: %.40q: want certain, cover, most, soften or outside", part)
+			return cli.Usagef("experts: %.40q: want certain, cover, most, soften or outside", part)
 		}
 		if err != nil {
-			return shell.Usagef("experts: %.40q: want a number after %s=", part, name)
+			return cli.Usagef("experts: %.40q: want a number after %s=", part, name)
 		}
 	}
-	return shell.Usage(p.Validate())
+	return cli.Usage(p.Validate())
 }
 
 // Weights reads dense, the name of an expert, or weights by name.
@@ -127,16 +127,16 @@ func Weights(e *merge.Experts, text string) ([]float64, error) {
 			name, value, ok := strings.Cut(part, "=")
 			w, err := strconv.ParseFloat(value, 64)
 			if !ok || err != nil {
-				return nil, shell.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text, strings.Join(e.Names(), ", "), e.Names()[0])
+				return nil, cli.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text, strings.Join(e.Names(), ", "), e.Names()[0])
 			}
 			if _, twice := byName[name]; twice {
-				return nil, shell.Usagef("experts %q: %s has two weights", text, name)
+				return nil, cli.Usagef("experts %q: %s has two weights", text, name)
 			}
 			byName[name] = w
 		}
 	}
 	w, err := e.Weights(byName)
-	return w, shell.Usage(err)
+	return w, cli.Usage(err)
 }
 
 // Close lets go of the experts.
@@ -155,7 +155,7 @@ func Identity(ctx context.Context, dir, choice string) (string, error) {
 	if !merge.IsMediated(dir) {
 		return "", nil
 	}
-	sum, err := shell.FileHash(ctx, filepath.Join(dir, "mediator", "mediator.json"))
+	sum, err := cli.FileHash(ctx, filepath.Join(dir, "mediator", "mediator.json"))
 	return "mediated " + sum + " " + choice, err
 }
 

@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/merge"
 )
@@ -18,21 +18,21 @@ type ConflictOptions struct {
 }
 
 // Conflict measures, prints and writes the page.
-func Conflict(j *shell.Job, path string, o ConflictOptions) (any, error) {
+func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 	threads, err := j.Threads()
 	if err != nil {
 		return nil, err
 	}
-	memory, err := shell.Bytes("memory", o.Memory)
+	memory, err := cli.Bytes("memory", o.Memory)
 	if err != nil {
 		return nil, err
 	}
 	if o.HTML != "" {
 		own := func(file string) bool { return strings.HasSuffix(file, ".html") }
-		if err := (shell.Place{Flag: "html", Path: o.HTML, What: "a page", Own: own, Inputs: j.Inputs}).Check(); err != nil {
+		if err := (cli.Place{Flag: "html", Path: o.HTML, What: "a page", Own: own, Inputs: j.Inputs}).Check(); err != nil {
 			return nil, err
 		}
-		if err := shell.Apart([2]string{"html", o.HTML}, [2]string{"report", j.ReportTo()}); err != nil {
+		if err := cli.Apart([2]string{"html", o.HTML}, [2]string{"report", j.ReportTo()}); err != nil {
 			return nil, err
 		}
 	}

@@ -3,8 +3,8 @@ package mediating
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -18,17 +18,17 @@ type ExportOptions struct {
 }
 
 // Export writes a checkpoint.
-func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
+func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 	threads, err := j.Threads()
 	if err != nil {
 		return nil, err
 	}
-	shard, err := shell.ShardSize(o.Shard)
+	shard, err := cli.ShardSize(o.Shard)
 	if err != nil {
 		return nil, err
 	}
 	if shard < 0 {
-		return nil, shell.Usagef("--max-shard-size keep: give a size or none")
+		return nil, cli.Usagef("--max-shard-size keep: give a size or none")
 	}
 	e, err := open(j, dir)
 	if err != nil {
@@ -38,7 +38,7 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 	weights, err := mediated.Weights(e, o.Weights)
 	if o.Task != "" {
 		weights, err = e.Weights(map[string]float64{o.Task: 1})
-		err = shell.Usage(err)
+		err = cli.Usage(err)
 	}
 	if err != nil {
 		return nil, err
@@ -52,23 +52,23 @@ func Export(j *shell.Job, dir string, o ExportOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.Printf("%s: %d tensors, %s in %s\n", mediated.Describe(e.Names(), weights), r.Tensors, shell.Size(r.Bytes), o.Out)
+	j.Printf("%s: %d tensors, %s in %s\n", mediated.Describe(e.Names(), weights), r.Tensors, cli.Size(r.Bytes), o.Out)
 	return r, nil
 }
 
 // open opens a mediated folder.
-func open(j *shell.Job, dir string) (*merge.Experts, error) {
-	if err := shell.ModelFolder(dir); err != nil {
+func open(j *cli.Job, dir string) (*merge.Experts, error) {
+	if err := cli.ModelFolder(dir); err != nil {
 		return nil, err
 	}
 	if !merge.IsMediated(dir) {
-		return nil, shell.Usagef("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote", dir)
+		return nil, cli.Usagef("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote", dir)
 	}
 	return merge.OpenExperts(j.Ctx, dir)
 }
 
 // Verify checks a folder.
-func Verify(j *shell.Job, dir string) (any, error) {
+func Verify(j *cli.Job, dir string) (any, error) {
 	e, err := open(j, dir)
 	if err != nil {
 		return nil, err
@@ -84,9 +84,9 @@ func Verify(j *shell.Job, dir string) (any, error) {
 		if x.Measured {
 			how = "measured"
 		}
-		t.Add(x.Name, x.Tensors, shell.Thousands(x.Kept), shell.Size(x.Bytes), x.Error, how)
+		t.Add(x.Name, x.Tensors, cli.Thousands(x.Kept), cli.Size(x.Bytes), x.Error, how)
 	}
-	t.Note = fmt.Sprintf("%d files are what the manifest says, %s", v.Files, shell.Size(v.Bytes))
+	t.Note = fmt.Sprintf("%d files are what the manifest says, %s", v.Files, cli.Size(v.Bytes))
 	j.Table(t)
 	return v, nil
 }
@@ -105,9 +105,9 @@ type Routing struct {
 }
 
 // Route shows where prompts go.
-func Route(j *shell.Job, dir string, o RouteOptions) (any, error) {
+func Route(j *cli.Job, dir string, o RouteOptions) (any, error) {
 	if err := o.Policy.Validate(); err != nil {
-		return nil, shell.Usage(err)
+		return nil, cli.Usage(err)
 	}
 	e, err := open(j, dir)
 	if err != nil {
@@ -177,7 +177,7 @@ func routeFeatures(e *merge.Experts, o RouteOptions) ([]Routing, error) {
 	return list, nil
 }
 
-func routePrompts(j *shell.Job, e *merge.Experts, dir string, o RouteOptions) ([]Routing, error) {
+func routePrompts(j *cli.Job, e *merge.Experts, dir string, o RouteOptions) ([]Routing, error) {
 	prompts := []string{o.Prompt}
 	if o.File != "" {
 		var err error

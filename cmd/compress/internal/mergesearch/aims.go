@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/lm"
@@ -46,7 +46,7 @@ type Tasks struct {
 }
 
 // aims are those of the flags. m has the tokenizer and the sizes of the candidates.
-func (o *Options) aims(j *shell.Job, m *lm.Model) ([]Aim, error) {
+func (o *Options) aims(j *cli.Job, m *lm.Model) ([]Aim, error) {
 	var out []Aim
 	for _, arg := range o.Data {
 		file, weight, err := weighted("data", arg)
@@ -61,7 +61,7 @@ func (o *Options) aims(j *shell.Job, m *lm.Model) ([]Aim, error) {
 			return nil, fmt.Errorf("%s: %w: no window", file, corpus.ErrShort)
 		}
 		text := flat(w)
-		out = append(out, Aim{Name: short(file), Hash: shell.Fingerprint(text), Weight: weight, Text: text})
+		out = append(out, Aim{Name: short(file), Hash: cli.Fingerprint(text), Weight: weight, Text: text})
 	}
 	for _, arg := range o.Tasks {
 		entry, weight, err := weighted("tasks", arg)
@@ -207,7 +207,7 @@ func (t *Tasks) hash(ctx context.Context) (string, error) {
 			if err != nil || !d.Type().IsRegular() {
 				return err
 			}
-			sum, err := shell.FileHash(ctx, path)
+			sum, err := cli.FileHash(ctx, path)
 			name, _ := filepath.Rel(root, path) // both begin with root
 			if parts = append(parts, name, sum); err == nil && len(parts) > 2*maxFiles {
 				err = fmt.Errorf("--tasks %s: more than %d files lie with it; put it into a folder of its own", t.Entry, maxFiles)
@@ -218,7 +218,7 @@ func (t *Tasks) hash(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return shell.Fingerprint(parts...), nil
+	return cli.Fingerprint(parts...), nil
 }
 
 // check finds what is wrong with tasks before the first candidate does, and gives what they would ask.
@@ -233,14 +233,14 @@ func (t *Tasks) check() ([]task.Checked, error) {
 	}
 	list, err := suite.Check(t.options())
 	if err != nil {
-		return nil, shell.Usage(err)
+		return nil, cli.Usage(err)
 	}
 	for i := range list {
 		if text := cmp.Or(list[i].Err, list[i].NoData); text != "" {
 			return nil, fmt.Errorf("--tasks %s: task %s: %s", t.Entry, list[i].Task, text)
 		}
 		if d := definition(defs, list[i].Task); t.Metric != "" && d != nil && !slices.Contains(d.Metrics, t.Metric) {
-			return nil, shell.Usagef("--metric %s: task %s has %s", t.Metric, list[i].Task, strings.Join(d.Metrics, ", "))
+			return nil, cli.Usagef("--metric %s: task %s has %s", t.Metric, list[i].Task, strings.Join(d.Metrics, ", "))
 		}
 		list[i].Path = "" // which may differ from machine to machine
 	}
@@ -272,7 +272,7 @@ var errMetric = errors.New("no such metric")
 
 // loss is the mean over the tasks: of 1 less the metric where more is better, of the metric itself where less is.
 func (t *Tasks) loss(ctx context.Context, m *lm.Model, suite *task.Suite) (float64, error) {
-	tok, err := shell.Tokenizer(m)
+	tok, err := cli.Tokenizer(m)
 	if err != nil {
 		return 0, err
 	}

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/memory"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
@@ -45,13 +45,13 @@ func hashFolder(ctx context.Context, dir string) (string, error) {
 		if !slices.Contains([]string{".safetensors", ".json", ".model", ".txt", ".jinja"}, filepath.Ext(e.Name())) || e.IsDir() {
 			continue
 		}
-		sum, err := shell.FileHash(ctx, filepath.Join(dir, e.Name()))
+		sum, err := cli.FileHash(ctx, filepath.Join(dir, e.Name()))
 		if err != nil {
 			return "", err
 		}
 		parts = append(parts, e.Name(), sum)
 	}
-	return shell.Fingerprint(parts...), nil
+	return cli.Fingerprint(parts...), nil
 }
 
 // bench is the judges of a process, each for one candidate at a time.
@@ -84,7 +84,7 @@ func room(flag string, dev kernels.Device) (int64, error) {
 		return 0, nil
 	}
 	if flag != "" {
-		return shell.Bytes("in-memory", flag)
+		return cli.Bytes("in-memory", flag)
 	}
 	info := dev.Info()
 	free := info.Free
@@ -140,7 +140,7 @@ func (b *bench) make() (*merge.Judge, error) {
 
 // handle rates a candidate.
 func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
-	if shell.Fingerprint(string(it.Data))[:32] != it.ID {
+	if cli.Fingerprint(string(it.Data))[:32] != it.ID {
 		return nil, fmt.Errorf("%w: %s is not the one of its name", jobs.ErrItem, it.ID)
 	}
 	if err := merge.SearchCandidate(b.spec.Path, []byte(b.spec.Recipe), it.Data); err != nil {
@@ -206,7 +206,7 @@ func (b *bench) close() error {
 }
 
 // Serve decides about an offer of [Kind]: models, statistics and tasks must be the coordinator's.
-func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func(), error) {
+func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, func(), error) {
 	spec := &Spec{}
 	if err := jobs.Decode(text, spec); err != nil || len(spec.Hashes) != len(spec.Inputs) {
 		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, cmpError(err, errors.New("inputs without hashes")))
@@ -216,7 +216,7 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 		return nil, nil, err
 	}
 	for path, want := range spec.Files {
-		if have, err := shell.FileHash(ctx, path); err != nil || have != want {
+		if have, err := cli.FileHash(ctx, path); err != nil || have != want {
 			return nil, nil, different("statistics", path, err, have)
 		}
 	}
@@ -249,7 +249,7 @@ func Serve(ctx context.Context, w *crew.Worker, text []byte) (jobs.Handler, func
 // different refuses files that are not the coordinator's. What they are is said here alone.
 func different(what, path string, err error, hash string) error {
 	refusal := fmt.Errorf("%w: %s %q are not the coordinator's", jobs.ErrRefused, what, path)
-	return crew.Withheld(refusal, cmpError(err, fmt.Errorf("hash %.12s", hash)))
+	return workers.Withheld(refusal, cmpError(err, fmt.Errorf("hash %.12s", hash)))
 }
 
 // find looks for the models' files and checks that they are the coordinator's.
@@ -274,7 +274,7 @@ func find(ctx context.Context, places []string, spec *Spec) (map[string]string, 
 			return nil, fmt.Errorf("%w: no folder with the files of %s (%s there), hash %.12s", jobs.ErrRefused, in.Name, strconv.Quote(in.Folder), spec.Hashes[i])
 		case err != nil:
 			refusal := fmt.Errorf("%w: %s cannot be read (%q there)", jobs.ErrRefused, in.Name, in.Folder)
-			return nil, crew.Withheld(refusal, err)
+			return nil, workers.Withheld(refusal, err)
 		}
 		folders[in.Name] = in.Folder
 	}

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 )
 
 // Kind is the kind of offers that these searches make.
@@ -28,7 +28,7 @@ type Options struct {
 	Sigma                   float64
 	SeqLen, Limit           int
 	Resume                  bool
-	crew.Where
+	workers.Where
 }
 
 // Check finds what is wrong with flags by themselves.
@@ -51,7 +51,7 @@ func (o *Options) validate() error {
 		{o.Shots < -1, fmt.Sprintf("--num-fewshot %d: want 0 or more, -1 for what the tasks say", o.Shots)},
 	} {
 		if c.bad {
-			return shell.Usagef("%s", c.text)
+			return cli.Usagef("%s", c.text)
 		}
 	}
 	return nil
@@ -65,7 +65,7 @@ func weighted(flag, arg string) (name string, weight float64, err error) {
 	}
 	weight, err = strconv.ParseFloat(arg[i+1:], 64)
 	if err != nil || !(weight > 0) || math.IsInf(weight, 0) {
-		return "", 0, shell.Usagef("--%s %s: the weight after = must be a number above 0", flag, arg)
+		return "", 0, cli.Usagef("--%s %s: the weight after = must be a number above 0", flag, arg)
 	}
 	return arg[:i], weight, nil
 }

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/internal/jobs"
-	"github.com/modelcompress/compress/internal/regular"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge"
@@ -27,7 +27,7 @@ const (
 )
 
 // Run finds the open numbers of a recipe.
-func Run(j *shell.Job, path string, o Options) (_ any, err error) {
+func Run(j *cli.Job, path string, o Options) (_ any, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -35,9 +35,9 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 	if s.path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	s.text, err = regular.ReadFile(path, recipeLimit)
-	if errors.Is(err, regular.ErrTooLarge) {
-		err = shell.Usagef("%s: longer than %d bytes, which no recipe is", path, recipeLimit)
+	s.text, err = safefile.ReadFile(path, recipeLimit)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		err = cli.Usagef("%s: longer than %d bytes, which no recipe is", path, recipeLimit)
 	}
 	if err != nil {
 		return nil, err
@@ -56,13 +56,13 @@ func Run(j *shell.Job, path string, o Options) (_ any, err error) {
 
 // search is one run of the verb.
 type search struct {
-	*shell.Job
+	*cli.Job
 	o         *Options
 	path, out string
 	text      []byte
 	spec      Spec
 	bench     *bench
-	crew      *crew.Crew
+	crew      *workers.Crew
 
 	rounds int // of measurements
 }
@@ -81,7 +81,7 @@ func (s *search) take() (*os.File, error) {
 	if s.begun() && !s.o.Resume {
 		return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it)", s.out, merge.ErrExists)
 	}
-	lock, err := shell.Lock(s.state("lock"))
+	lock, err := cli.Lock(s.state("lock"))
 	if err != nil {
 		return nil, fmt.Errorf("--out %s: %w", s.out, err)
 	}
@@ -114,7 +114,7 @@ func (s *search) run() (any, error) {
 
 // plan finds out what candidates are, and what they are measured by.
 func (s *search) plan() (o merge.SearchOptions, err error) {
-	if s.spec.Merge.Memory, err = shell.Bytes("memory", s.o.Memory); err != nil {
+	if s.spec.Merge.Memory, err = cli.Bytes("memory", s.o.Memory); err != nil {
 		return o, err
 	}
 	s.spec.Merge.Seed = s.Seed
@@ -174,7 +174,7 @@ func (s *search) describe(p *merge.SearchPlan) (models map[string]string, err er
 		if err != nil {
 			return nil, err
 		}
-		if s.spec.Files[abs], err = shell.FileHash(s.Ctx, abs); err != nil {
+		if s.spec.Files[abs], err = cli.FileHash(s.Ctx, abs); err != nil {
 			return nil, err
 		}
 		models[abs] = s.spec.Files[abs]
@@ -201,14 +201,14 @@ func (s *search) assemble() error {
 		asked := slots
 		switch slots, onDisk = resident(slots, memory, s.spec.Bytes); {
 		case onDisk:
-			s.Note("a candidate takes %s, and %s of memory are for candidates: they are merged on the disk, below %s", shell.Size(s.spec.Bytes), shell.Size(memory), s.out)
+			s.Note("a candidate takes %s, and %s of memory are for candidates: they are merged on the disk, below %s", cli.Size(s.spec.Bytes), cli.Size(memory), s.out)
 		case slots < asked:
-			s.Note("%d candidates of %s at a time instead of %d: %s of memory are for candidates", slots, shell.Size(s.spec.Bytes), asked, shell.Size(memory))
+			s.Note("%d candidates of %s at a time instead of %d: %s of memory are for candidates", slots, cli.Size(s.spec.Bytes), asked, cli.Size(memory))
 		}
 	}
-	s.bench = newBench(&s.spec, s.state("candidates"), slots, func() (kernels.Device, error) { return crew.Share(dev, slots) })
+	s.bench = newBench(&s.spec, s.state("candidates"), slots, func() (kernels.Device, error) { return workers.Share(dev, slots) })
 	s.bench.onDisk = onDisk
-	id, err := crew.Identity(dev)
+	id, err := workers.Identity(dev)
 	if err != nil {
 		return err
 	}
@@ -216,9 +216,9 @@ func (s *search) assemble() error {
 	if err != nil {
 		return err
 	}
-	s.crew, err = crew.Assemble(s.Job, crew.Options{
+	s.crew, err = workers.Assemble(s.Job, workers.Options{
 		Where: s.o.Where, Dir: s.state("queue"), Slots: slots, Kind: Kind,
-		Name: Kind + "-" + shell.Fingerprint(id, string(spec), string(s.text), s.Seed)[:16], Spec: spec,
+		Name: Kind + "-" + cli.Fingerprint(id, string(spec), string(s.text), s.Seed)[:16], Spec: spec,
 		Check: func(_ jobs.Item, data []byte) error { _, err := readRating(data); return err },
 	}, s.bench.handle)
 	return err
@@ -241,7 +241,7 @@ func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merg
 	var items []jobs.Item
 	same := map[string][]int{} // candidates by their item: rounded, two can be the same
 	for k, text := range recipes {
-		id := shell.Fingerprint(string(text))[:32]
+		id := cli.Fingerprint(string(text))[:32]
 		if same[id] = append(same[id], k); len(same[id]) == 1 {
 			items = append(items, jobs.Item{ID: id, Data: text})
 		}
@@ -250,7 +250,7 @@ func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merg
 	_, err := s.crew.Do(ctx, fmt.Sprintf("round %d", s.rounds), items, func(r jobs.Result) error {
 		rating, err := readRating(r.Data)
 		if err != nil {
-			return fmt.Errorf("worker %s: %w: %w", r.Worker, crew.ErrWork, err)
+			return fmt.Errorf("worker %s: %w: %w", r.Worker, workers.ErrWork, err)
 		}
 		for _, k := range same[r.ID] {
 			if err := done(k, rating); err != nil {
@@ -259,7 +259,7 @@ func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merg
 		}
 		return nil
 	})
-	if errors.Is(err, crew.ErrWork) {
+	if errors.Is(err, workers.ErrWork) {
 		s.bench.mu.Lock()
 		defer s.bench.mu.Unlock()
 		err = cmpError(s.bench.fault, err) // of this process, it says more

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/crew"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/internal/jobs"
 )
 
@@ -33,7 +33,7 @@ func TestForeignCandidates(t *testing.T) {
 	for _, text := range []string{
 		"", "null", "{", strings.Replace(recipe, "{search: [0, 1]}", "2", 1), strings.Replace(recipe, "model: b", "model: /etc", 1), recipe,
 	} {
-		for _, id := range []string{"x", shell.Fingerprint(text)[:32]} {
+		for _, id := range []string{"x", cli.Fingerprint(text)[:32]} {
 			if _, err := b.handle(t.Context(), jobs.Item{ID: id, Data: []byte(text)}); !errors.Is(err, jobs.ErrItem) {
 				t.Errorf("%q: %v", text, err)
 			}
@@ -52,7 +52,7 @@ func TestForeignOffers(t *testing.T) {
 		if len(s.Hashes)+len(s.Files) == 0 {
 			text = []byte("null")
 		}
-		_, _, err = Serve(t.Context(), &crew.Worker{}, text)
+		_, _, err = Serve(t.Context(), &workers.Worker{}, text)
 		if !errors.Is(err, jobs.ErrRefused) {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 )
 
 // forward runs sequences, of which those of a mediated folder are routed. Where they go different ways there is one pass with several
 // experts at once, or one for each way, whichever costs less; a gradient is of one set of weights.
-func forward(j *shell.Job, m *lm.Model, experts *mediated.Model, ids [][]int32, o lm.ForwardOptions, gradient bool) (*lm.Result, error) {
+func forward(j *cli.Job, m *lm.Model, experts *mediated.Model, ids [][]int32, o lm.ForwardOptions, gradient bool) (*lm.Result, error) {
 	if experts == nil {
 		return m.Forward(j.Ctx, ids, o)
 	}
@@ -21,7 +21,7 @@ func forward(j *shell.Job, m *lm.Model, experts *mediated.Model, ids [][]int32, 
 		return nil, err
 	}
 	if len(groups) > 1 && gradient {
-		return nil, shell.Usagef("--grad: its sequences go to %d different mixtures of experts, %s and %s among them (HINT: --experts chooses one for all, or split the file)",
+		return nil, cli.Usagef("--grad: its sequences go to %d different mixtures of experts, %s and %s among them (HINT: --experts chooses one for all, or split the file)",
 			len(groups), mediated.Describe(experts.Names(), groups[0].Weights), mediated.Describe(experts.Names(), groups[1].Weights))
 	}
 	together, err := experts.Together(ids, groups)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -76,7 +76,7 @@ func check(t *testing.T, dev kernels.Device, dir string, ids [][]int32, together
 		t.Fatal(err)
 	}
 	defer m.Close()
-	j := &shell.Job{Ctx: t.Context()}
+	j := &cli.Job{Ctx: t.Context()}
 	experts, err := mediated.Open(j, m, mediated.Likeliest)
 	if err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -34,11 +34,11 @@ type Report struct {
 }
 
 // Run runs a model on the ids of a file and writes what it computes.
-func Run(j *shell.Job, path string, o Options) (any, error) {
+func Run(j *cli.Job, path string, o Options) (any, error) {
 	if _, err := os.Stat(o.Out); err == nil && !o.Overwrite { // found again when it is written; this saves the work
 		return nil, fmt.Errorf("%s: %w", o.Out, safetensors.ErrExists)
 	}
-	to, err := shell.Place{Flag: "out", Path: o.Out, What: "an output of forward", Own: isForward, Inputs: j.Inputs, Seeks: true}.Target()
+	to, err := cli.Place{Flag: "out", Path: o.Out, What: "an output of forward", Own: isForward, Inputs: j.Inputs, Seeks: true}.Target()
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 //go:embed files
@@ -47,7 +47,7 @@ func (Raw) Raw() {}
 func (r Raw) MarshalJSON() ([]byte, error) { return r, nil }
 
 // Show prints the schema of a verb, or the list of those that have one.
-func Show(j *shell.Job, root *cobra.Command, verb string) (any, error) {
+func Show(j *cli.Job, root *cobra.Command, verb string) (any, error) {
 	known := Verbs(root)
 	if verb == "" {
 		j.Printf("%s\n", strings.Join(known, "\n"))
@@ -56,7 +56,7 @@ func Show(j *shell.Job, root *cobra.Command, verb string) (any, error) {
 		}{known}, nil
 	}
 	if !slices.Contains(known, verb) {
-		return nil, shell.Usagef("no schema of %.60q (HINT: compress schema lists the verbs that have one)", verb)
+		return nil, cli.Usagef("no schema of %.60q (HINT: compress schema lists the verbs that have one)", verb)
 	}
 	text, err := files.ReadFile("files/" + File(verb))
 	if err != nil {

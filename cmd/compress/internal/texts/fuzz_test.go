@@ -4,7 +4,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -19,7 +19,7 @@ func FuzzLine(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, line string, ids bool) {
-		defer hostile.Watch(t, len(line))()
+		defer fuzzlimit.Watch(t, len(line))()
 		text, err := jsonText(line, ids)
 		if err == nil && !utf8.ValidString(text) {
 			t.Errorf("%q gives %q", line, text)

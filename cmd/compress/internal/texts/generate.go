@@ -10,8 +10,8 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -39,25 +39,25 @@ func (o *GenerateOptions) check() error {
 	g := o.GenerateOptions
 	switch {
 	case !utf8.ValidString(o.Prompt):
-		return shell.Usagef("--prompt: not valid UTF-8")
+		return cli.Usagef("--prompt: not valid UTF-8")
 	case g.MaxTokens < 1:
-		return shell.Usagef("--max-tokens %d: want 1 or more", g.MaxTokens)
+		return cli.Usagef("--max-tokens %d: want 1 or more", g.MaxTokens)
 	case !(g.Temperature >= 0) || math.IsInf(g.Temperature, 0):
-		return shell.Usagef("--temperature %g: want 0 or more", g.Temperature)
+		return cli.Usagef("--temperature %g: want 0 or more", g.Temperature)
 	case g.TopK < 0:
-		return shell.Usagef("--top-k %d: want 0 or more", g.TopK)
+		return cli.Usagef("--top-k %d: want 0 or more", g.TopK)
 	case !(g.TopP >= 0 && g.TopP <= 1):
-		return shell.Usagef("--top-p %g: want 0 to 1", g.TopP)
+		return cli.Usagef("--top-p %g: want 0 to 1", g.TopP)
 	}
 	return nil
 }
 
 // Generate continues a text, printing it as it comes.
-func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
+func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if err := shell.ModelFolder(path); err != nil {
+	if err := cli.ModelFolder(path); err != nil {
 		return nil, err
 	}
 	tok, err := tokenizer.Load(path)
@@ -80,7 +80,7 @@ func Generate(j *shell.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 	if len(prompt) == 0 {
-		return nil, shell.Usagef("--prompt is empty, and the tokenizer puts no start token before it: there is nothing to continue")
+		return nil, cli.Usagef("--prompt is empty, and the tokenizer puts no start token before it: there is nothing to continue")
 	}
 	experts, err := mediated.Open(j, m, o.Experts)
 	if err != nil {

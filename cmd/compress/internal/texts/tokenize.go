@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/shell"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -27,7 +27,7 @@ func (tokenLines) Raw() {}
 func (textLines) Raw()  {}
 
 // Tokenize prints the ids of texts, or the texts of ids.
-func Tokenize(j *shell.Job, path string, o TokenizeOptions) (any, error) {
+func Tokenize(j *cli.Job, path string, o TokenizeOptions) (any, error) {
 	tok, err := tokenizer.Load(path)
 	if err != nil {
 		return nil, err

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzMerge: a file of hyper-parameters is taken or refused; values out of range are found before anything is computed with them.
@@ -15,12 +15,12 @@ func FuzzMerge(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	f.Add([]byte(hostile.Aliases(9) + "layers: *a9\n"))
+	f.Add([]byte(fuzzlimit.Aliases(9) + "layers: *a9\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		h := automatic("memit", 12)
 		if err := h.Merge(text); err != nil {
-			if !errors.Is(err, probe.ErrOptions) {
+			if !errors.Is(err, site.ErrOptions) {
 				t.Error(err)
 			}
 			return

@@ -10,8 +10,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/strict"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -153,14 +153,14 @@ const maxYAML = 64 << 10
 func (h *HParams) Merge(text []byte) (err error) {
 	defer func() {
 		if recover() != nil { // the parser panics on some tags
-			err = fmt.Errorf("%w: a tag (!!) that is not for this place", probe.ErrOptions)
+			err = fmt.Errorf("%w: a tag (!!) that is not for this place", site.ErrOptions)
 		}
 	}()
 	if len(text) > maxYAML {
-		return fmt.Errorf("%w: more than %d bytes", probe.ErrOptions, maxYAML)
+		return fmt.Errorf("%w: more than %d bytes", site.ErrOptions, maxYAML)
 	}
-	if _, err := strict.Parse("", text); errors.Is(err, strict.ErrLimit) { // the decoder writes aliases out, however many there are
-		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", probe.ErrOptions)
+	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) { // the decoder writes aliases out, however many there are
+		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", site.ErrOptions)
 	}
 	if empty, err := whole(text); err != nil || empty {
 		return err
@@ -168,7 +168,7 @@ func (h *HParams) Merge(text []byte) (err error) {
 	t := *h
 	t.Layers, t.NullThreshold, t.Templates = nil, nil, nil // lists are replaced, not filled
 	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
-		return fmt.Errorf("%w: %s", probe.ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
+		return fmt.Errorf("%w: %s", site.ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
 	}
 	if t.Layers == nil {
 		t.Layers = h.Layers
@@ -197,7 +197,7 @@ func whole(text []byte) (empty bool, err error) {
 		}
 		for _, v := range list {
 			if f, ok := v.(float64); ok && f != math.Trunc(f) {
-				return false, fmt.Errorf("%w: %s: %g is no whole number", probe.ErrOptions, name, f)
+				return false, fmt.Errorf("%w: %s: %g is no whole number", site.ErrOptions, name, f)
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func whole(text []byte) (empty bool, err error) {
 func (h *HParams) Validate(blocks int) error {
 	var errs []error
 	bad := func(format string, a ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{probe.ErrOptions}, a...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{site.ErrOptions}, a...)...))
 	}
 	if len(h.Layers) == 0 {
 		bad("layers: none")
@@ -258,15 +258,15 @@ func (h *HParams) Validate(blocks int) error {
 
 func (h *HParams) validateTemplates() error {
 	if len(h.Templates) == 0 || len(h.Templates[0]) == 0 || h.Templates[0][0] != "{}" {
-		return fmt.Errorf("%w: templates: the first is not \"{}\"", probe.ErrOptions)
+		return fmt.Errorf("%w: templates: the first is not \"{}\"", site.ErrOptions)
 	}
 	for i, g := range h.Templates {
 		if len(g) == 0 {
-			return fmt.Errorf("%w: templates[%d]: empty group", probe.ErrOptions, i)
+			return fmt.Errorf("%w: templates[%d]: empty group", site.ErrOptions, i)
 		}
 		for k, t := range g {
 			if strings.Count(t, "{}") != 1 || !strings.HasSuffix(t, "{}") {
-				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", probe.ErrOptions, i, k)
+				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", site.ErrOptions, i, k)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
-	"github.com/modelcompress/compress/internal/regular"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // maxFile bounds a file of edits.
@@ -66,7 +66,7 @@ type Options struct {
 // Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src, alt) or EasyEdit's (prompt,
 // target_new). All faults of all records are returned at once, each named by the record's index and the field's path.
 func Read(path string, o Options) (*Set, error) {
-	data, err := regular.ReadFile(path, maxFile)
+	data, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -91,21 +91,21 @@ func forms() []reader {
 // Parse reads the text of a file of edits; see [Read].
 func Parse(data []byte, o Options) (*Set, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%w: larger than %d bytes", probe.ErrFormat, maxFile)
+		return nil, fmt.Errorf("%w: larger than %d bytes", site.ErrFormat, maxFile)
 	}
 	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("%w: not UTF-8", probe.ErrFormat)
+		return nil, fmt.Errorf("%w: not UTF-8", site.ErrFormat)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	var raw []map[string]json.RawMessage
 	if err := d.Decode(&raw); err != nil {
-		return nil, fmt.Errorf("%w: not a JSON array of records: %w", probe.ErrFormat, err)
+		return nil, fmt.Errorf("%w: not a JSON array of records: %w", site.ErrFormat, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something after the array, at byte %d", probe.ErrFormat, d.InputOffset())
+		return nil, fmt.Errorf("%w: something after the array, at byte %d", site.ErrFormat, d.InputOffset())
 	}
 	if len(raw) == 0 {
-		return nil, fmt.Errorf("%w: no records", probe.ErrFormat)
+		return nil, fmt.Errorf("%w: no records", site.ErrFormat)
 	}
 	s := &Set{}
 	var form reader
@@ -115,7 +115,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 		}
 	}
 	if form.read == nil {
-		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), target_new (EasyEdit)", probe.ErrFormat)
+		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), target_new (EasyEdit)", site.ErrFormat)
 	}
 	var errs []error
 	for i, m := range raw {
@@ -131,7 +131,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 			f.err = r.check(f.at)
 		}
 		if f.err != nil && o.Skip {
-			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), probe.ErrRecord.Error()+": "), i})
+			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), site.ErrRecord.Error()+": "), i})
 			continue
 		}
 		if errs = append(errs, f.err); len(errs) >= 1<<20 {
@@ -143,7 +143,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 		return nil, err
 	}
 	if len(s.Records) == 0 {
-		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", probe.ErrRecord, len(raw), s.Skipped[0].What)
+		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", site.ErrRecord, len(raw), s.Skipped[0].What)
 	}
 	s.remark()
 	return s, nil
@@ -170,21 +170,21 @@ func join(errs []error) error {
 	}
 	text := make([]string, len(first))
 	for i, err := range first {
-		text[i] = strings.TrimPrefix(err.Error(), probe.ErrRecord.Error()+": ")
+		text[i] = strings.TrimPrefix(err.Error(), site.ErrRecord.Error()+": ")
 	}
 	if n > shown {
 		text = append(text, fmt.Sprintf("and %d more", n-shown))
 	}
-	return fmt.Errorf("%w: %s", probe.ErrRecord, strings.Join(text, "; "))
+	return fmt.Errorf("%w: %s", site.ErrRecord, strings.Join(text, "; "))
 }
 
 // check refuses what no method can use.
 func (r *Record) check(at string) error {
 	switch {
 	case strings.TrimSpace(r.Subject) == "" || strings.TrimSpace(r.Prompt) == "" || strings.TrimSpace(r.New) == "":
-		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", probe.ErrRecord, at)
+		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", site.ErrRecord, at)
 	case strings.Count(r.Prompt, "{}") != 1:
-		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", probe.ErrRecord, at, r.Prompt)
+		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", site.ErrRecord, at, r.Prompt)
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ type fields struct {
 
 func (f *fields) fail(name, what string) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s: %s: %s", probe.ErrRecord, f.at, name, what)
+		f.err = fmt.Errorf("%w: %s: %s: %s", site.ErrRecord, f.at, name, what)
 	}
 }
 
@@ -289,7 +289,7 @@ func (f *fields) slot(prompt, subject string) string {
 	}
 	i := strings.LastIndex(prompt, subject)
 	if i < 0 || subject == "" {
-		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", probe.ErrRecord, f.at, probe.ErrSubject, prompt, subject)
+		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", site.ErrRecord, f.at, site.ErrSubject, prompt, subject)
 		return prompt
 	}
 	return prompt[:i] + "{}" + prompt[i+len(subject):]
@@ -360,7 +360,7 @@ func easyEdit(f *fields) Record {
 func (f *fields) questions(name string) []Question {
 	g := f.inside(name, false)
 	var out []Question
-	for _, kind := range probe.Sorted(g.m) {
+	for _, kind := range site.Sorted(g.m) {
 		k := g.inside(kind, false)
 		if k.m == nil {
 			continue

@@ -6,7 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/probe"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/lm"
@@ -54,7 +54,7 @@ type seenAll struct{ stream, mlp, attn []linalg.Matrix }
 // another is restored. A negative answer means the token that the clean model finds likeliest.
 func Run(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int32, o Options) (*Result, error) {
 	if from < 0 || to <= from || to > len(ids) {
-		return nil, fmt.Errorf("%w: tokens %d to %d of %d", probe.ErrSubject, from, to, len(ids))
+		return nil, fmt.Errorf("%w: tokens %d to %d of %d", site.ErrSubject, from, to, len(ids))
 	}
 	t := &tracer{m: m, o: o, ids: ids, from: from, to: to, answer: answer}
 	if t.o.Samples == 0 {
@@ -64,7 +64,7 @@ func Run(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int
 		t.o.Window = max(1, min(10, m.Blocks()/2))
 	}
 	if t.o.Samples < 1 || t.o.Samples > 10_000 || t.o.Window < 1 || !(t.o.Noise >= 0) {
-		return nil, fmt.Errorf("%w: samples %d, window %d, noise %g", probe.ErrOptions, o.Samples, o.Window, o.Noise)
+		return nil, fmt.Errorf("%w: samples %d, window %d, noise %g", site.ErrOptions, o.Samples, o.Window, o.Noise)
 	}
 	r := &Result{Window: t.o.Window}
 	if err := t.cleanRun(ctx, r); err != nil {
@@ -97,7 +97,7 @@ func (t *tracer) cleanRun(ctx context.Context, r *Result) error {
 	var names []string
 	for b := range blocks {
 		for _, role := range []arch.Role{arch.Down, arch.O} {
-			l, err := probe.Linear(t.m, b, role)
+			l, err := site.Linear(t.m, b, role)
 			if err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (t *tracer) cleanRun(ctx context.Context, r *Result) error {
 			list[b] = linalg.New(n, t.m.Config().Hidden)
 		}
 	}
-	look := &probe.Tap{Rows: probe.Rows{Dev: t.m.Device()}}
+	look := &site.Tap{Rows: site.Rows{Dev: t.m.Device()}}
 	for i := range n {
 		look.At = append(look.At, i)
 	}
@@ -159,7 +159,7 @@ func (t *tracer) draw(r *Result) error {
 	if t.o.Draws.Rows > 0 {
 		t.noise = t.o.Draws
 		if t.noise.Rows != t.o.Samples*width || t.noise.Cols != t.m.Config().Hidden {
-			return fmt.Errorf("%w: noise of %d × %d", probe.ErrOptions, t.noise.Rows, t.noise.Cols)
+			return fmt.Errorf("%w: noise of %d × %d", site.ErrOptions, t.noise.Rows, t.noise.Cols)
 		}
 		return nil
 	}
@@ -170,7 +170,7 @@ func (t *tracer) draw(r *Result) error {
 	defer h.Free()
 	var all []float64
 	for i := range width {
-		v, err := (probe.Rows{Dev: t.m.Device()}).Get(h.X, i)
+		v, err := (site.Rows{Dev: t.m.Device()}).Get(h.X, i)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (t *tracer) grid(ctx context.Context, role arch.Role, clean []linalg.Matrix
 	for i := range out {
 		out[i] = make([]float64, t.m.Blocks())
 	}
-	per := max(1, probe.PassTokens/(t.o.Samples*len(t.ids)))
+	per := max(1, site.PassTokens/(t.o.Samples*len(t.ids)))
 	for b := range t.m.Blocks() {
 		lo, hi := b, b+1
 		if role != "" {
@@ -238,7 +238,7 @@ func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*re
 	if set != nil {
 		set(&r)
 	}
-	n, dev := len(t.ids), probe.Rows{Dev: t.m.Device()}
+	n, dev := len(t.ids), site.Rows{Dev: t.m.Device()}
 	var ids [][]int32
 	for range len(tokens) * t.o.Samples {
 		ids = append(ids, t.ids)
@@ -287,14 +287,14 @@ func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*re
 func (t *tracer) attach(r restore, at, token []int, lo, hi int) (func(), error) {
 	var names []string
 	for b := lo; b < hi; b++ {
-		l, err := probe.Linear(t.m, b, r.role)
+		l, err := site.Linear(t.m, b, r.role)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, l.Name)
 	}
-	return t.m.Attach(&probe.Tap{Rows: probe.Rows{Dev: t.m.Device()}, At: at, See: func(l lm.Linear, i int, _, y []float64) []float64 {
-		return probe.Minus(r.clean[l.Block].Row(token[i]), y)
+	return t.m.Attach(&site.Tap{Rows: site.Rows{Dev: t.m.Device()}, At: at, See: func(l lm.Linear, i int, _, y []float64) []float64 {
+		return site.Minus(r.clean[l.Block].Row(token[i]), y)
 	}}, names...)
 }
 

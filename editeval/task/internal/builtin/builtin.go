@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The ways in which a call can fail.
@@ -30,11 +30,11 @@ type Answer struct {
 
 type (
 	// Docs changes the documents of a split.
-	Docs func(docs []*value.Dict) ([]*value.Dict, error)
+	Docs func(docs []*pyvalue.Dict) ([]*pyvalue.Dict, error)
 	// Field computes a field of a document.
-	Field func(doc *value.Dict) (any, error)
+	Field func(doc *pyvalue.Dict) (any, error)
 	// Results computes metrics of a document's answers.
-	Results func(doc *value.Dict, answers []Answer) (map[string]metric.Item, error)
+	Results func(doc *pyvalue.Dict, answers []Answer) (map[string]metric.Item, error)
 )
 
 var fields = map[string]Field{
@@ -82,8 +82,8 @@ func find[T any](table map[string]T, name string) (T, error) {
 }
 
 // each changes documents one by one, in place.
-func each(f func(d *value.Dict) error) Docs {
-	return func(docs []*value.Dict) ([]*value.Dict, error) {
+func each(f func(d *pyvalue.Dict) error) Docs {
+	return func(docs []*pyvalue.Dict) ([]*pyvalue.Dict, error) {
 		for i, d := range docs {
 			if err := f(d); err != nil {
 				return nil, fmt.Errorf("record %d: %w", i, err)
@@ -94,11 +94,11 @@ func each(f func(d *value.Dict) error) Docs {
 }
 
 // text is a field that must be text.
-func text(d *value.Dict, key string) (string, error) {
+func text(d *pyvalue.Dict, key string) (string, error) {
 	v, _ := d.Get(key)
 	s, ok := v.(string)
 	if !ok {
-		return "", fmt.Errorf("%w: %s is a %s, want text", ErrDocument, key, value.Kind(v))
+		return "", fmt.Errorf("%w: %s is a %s, want text", ErrDocument, key, pyvalue.Kind(v))
 	}
 	return s, nil
 }
@@ -145,7 +145,7 @@ func pair(open, end string) *regexp.Regexp {
 }
 
 // detokenized undoes the tokenization of WikiText pages.
-func detokenized(d *value.Dict) (any, error) {
+func detokenized(d *pyvalue.Dict) (any, error) {
 	page, err := text(d, "page")
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func detokenized(d *value.Dict) (any, error) {
 func Words(s string) int { return len(spaces.FindAllStringIndex(s, -1)) + 1 }
 
 // pageResults counts words and bytes of the page as it was before it was detokenized.
-func pageResults(d *value.Dict, answers []Answer) (map[string]metric.Item, error) {
+func pageResults(d *pyvalue.Dict, answers []Answer) (map[string]metric.Item, error) {
 	page, err := text(d, "page")
 	if err != nil {
 		return nil, err
@@ -181,14 +181,14 @@ func pageResults(d *value.Dict, answers []Answer) (map[string]metric.Item, error
 }
 
 // pages joins lines into pages: one begins at a heading of the first level.
-func pages(docs []*value.Dict) ([]*value.Dict, error) {
-	var out []*value.Dict
+func pages(docs []*pyvalue.Dict) ([]*pyvalue.Dict, error) {
+	var out []*pyvalue.Dict
 	var page strings.Builder
 	end := func() {
-		if value.Strip(page.String()) == "" { // blank lines at the beginning belong to the first page
+		if pyvalue.Strip(page.String()) == "" { // blank lines at the beginning belong to the first page
 			return
 		}
-		d := value.NewDict()
+		d := pyvalue.NewDict()
 		d.Set("page", page.String())
 		out = append(out, d)
 		page.Reset()
@@ -220,16 +220,16 @@ func heading(line string) bool {
 // TruthfulQA
 
 // massOnTrue is the share of the probability that lies on the true answers; a common factor is taken out first.
-func massOnTrue(d *value.Dict, answers []Answer) (map[string]metric.Item, error) {
+func massOnTrue(d *pyvalue.Dict, answers []Answer) (map[string]metric.Item, error) {
 	v, _ := d.Get("mc2_targets")
-	targets, ok := v.(*value.Dict)
+	targets, ok := v.(*pyvalue.Dict)
 	if !ok {
-		return nil, fmt.Errorf("%w: mc2_targets is a %s", ErrDocument, value.Kind(v))
+		return nil, fmt.Errorf("%w: mc2_targets is a %s", ErrDocument, pyvalue.Kind(v))
 	}
 	v, _ = targets.Get("labels")
 	labels, ok := v.([]any)
 	if !ok || len(labels) != len(answers) || len(labels) == 0 {
-		return nil, fmt.Errorf("%w: %d answers, labels %s", ErrDocument, len(answers), value.Repr(v))
+		return nil, fmt.Errorf("%w: %d answers, labels %s", ErrDocument, len(answers), pyvalue.Repr(v))
 	}
 	top := math.Inf(-1)
 	for _, a := range answers {
@@ -239,7 +239,7 @@ func massOnTrue(d *value.Dict, answers []Answer) (map[string]metric.Item, error)
 	for i, a := range answers {
 		p := math.Exp(a.LL - top)
 		all += p
-		if value.Truth(labels[i]) {
+		if pyvalue.Truth(labels[i]) {
 			on += p
 		}
 	}
@@ -249,7 +249,7 @@ func massOnTrue(d *value.Dict, answers []Answer) (map[string]metric.Item, error)
 // WinoGrande
 
 // blank splits the sentence at the blank.
-func blank(d *value.Dict) (before, after string, err error) {
+func blank(d *pyvalue.Dict) (before, after string, err error) {
 	s, err := text(d, "sentence")
 	if err != nil {
 		return "", "", err
@@ -261,23 +261,23 @@ func blank(d *value.Dict) (before, after string, err error) {
 	return before, after, nil
 }
 
-func blankGold(d *value.Dict) (any, error) {
+func blankGold(d *pyvalue.Dict) (any, error) {
 	v, _ := d.Get("answer")
-	switch value.Str(v) {
+	switch pyvalue.Str(v) {
 	case "1":
 		return int64(0), nil
 	case "2":
 		return int64(1), nil
 	}
-	return nil, fmt.Errorf("%w: answer %s, want 1 or 2", ErrDocument, value.Repr(v))
+	return nil, fmt.Errorf("%w: answer %s, want 1 or 2", ErrDocument, pyvalue.Repr(v))
 }
 
-func blankRest(d *value.Dict) (any, error) {
+func blankRest(d *pyvalue.Dict) (any, error) {
 	_, after, err := blank(d)
-	return value.Strip(after), err
+	return pyvalue.Strip(after), err
 }
 
-func blankFilled(d *value.Dict) (any, error) {
+func blankFilled(d *pyvalue.Dict) (any, error) {
 	before, _, err := blank(d)
 	if err != nil {
 		return nil, err
@@ -294,13 +294,13 @@ func blankFilled(d *value.Dict) (any, error) {
 }
 
 // toxic is the gold of ToxiGen: 1 where two ratings together exceed 5.5.
-func toxic(d *value.Dict) (any, error) {
+func toxic(d *pyvalue.Dict) (any, error) {
 	sum := 0.0
 	for _, key := range []string{"toxicity_ai", "toxicity_human"} {
 		v, _ := d.Get(key)
-		f, ok := value.Number(v)
+		f, ok := pyvalue.Number(v)
 		if !ok {
-			return nil, fmt.Errorf("%w: %s is a %s", ErrDocument, key, value.Kind(v))
+			return nil, fmt.Errorf("%w: %s is a %s", ErrDocument, key, pyvalue.Kind(v))
 		}
 		sum += f
 	}

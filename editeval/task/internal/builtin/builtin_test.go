@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
-func doc(t *testing.T, text string) *value.Dict {
+func doc(t *testing.T, text string) *pyvalue.Dict {
 	t.Helper()
-	v, err := value.ParseJSON([]byte(text))
+	v, err := pyvalue.ParseJSON([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.(*value.Dict)
+	return v.(*pyvalue.Dict)
 }
 
 // re.split(r"\s+") counts empty pieces at the ends, and knows Unicode's spaces.
@@ -28,15 +28,15 @@ func TestWords(t *testing.T) {
 }
 
 func TestWikitext(t *testing.T) {
-	d := value.NewDict()
+	d := pyvalue.NewDict()
 	d.Set("page", " = Title = \n \n The 1 @,@ 000 @-@ ton ship ( built in \" Kiel \" ) sank ; N 12 ° 5 's end . \n = = Part = = \n")
 	got, err := detokenized(d)
 	if want := "= Title =\n\nThe 1,000-ton ship (built in \"Kiel\") sank; 1 12°5's end.\n== Part ==\n"; err != nil || got != " "+want && got != want {
 		t.Errorf("%q %v, want %q", got, err, want)
 	}
-	var lines []*value.Dict
+	var lines []*pyvalue.Dict
 	for _, s := range []string{" ", " = One = ", " text ", " = = Part = = ", " = = = Piece = = = ", " = Two = ", " "} {
-		l := value.NewDict()
+		l := pyvalue.NewDict()
 		l.Set("text", s)
 		lines = append(lines, l)
 	}
@@ -78,7 +78,7 @@ func TestForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := f([]*value.Dict{doc(t, c.text)})
+		out, err := f([]*pyvalue.Dict{doc(t, c.text)})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -92,7 +92,7 @@ func TestForms(t *testing.T) {
 		}
 		choices, _ := out[0].Get("choices")
 		gold, _ := out[0].Get("gold")
-		if got := value.Str(q) + value.Repr(choices) + value.Repr(gold); got != c.want {
+		if got := pyvalue.Str(q) + pyvalue.Repr(choices) + pyvalue.Repr(gold); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -104,7 +104,7 @@ func TestForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f([]*value.Dict{doc(t, text)}); !errors.Is(err, ErrDocument) || !strings.Contains(err.Error(), "record 0") {
+		if _, err := f([]*pyvalue.Dict{doc(t, text)}); !errors.Is(err, ErrDocument) || !strings.Contains(err.Error(), "record 0") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestBlank(t *testing.T) {
 	gold, _ := blankGold(d)
 	rest, _ := blankRest(d)
 	filled, err := blankFilled(d)
-	if got := value.Repr([]any{gold, rest, filled}); err != nil || got != "[1, 'was late.', ['Ann met Bo because Ann', 'Ann met Bo because Bo']]" {
+	if got := pyvalue.Repr([]any{gold, rest, filled}); err != nil || got != "[1, 'was late.', ['Ann met Bo because Ann', 'Ann met Bo because Bo']]" {
 		t.Error(got, err)
 	}
 }

@@ -6,20 +6,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The functions here bring the forms in which data sets are published to one: question (text), choices (list of texts), gold (place
 // of the right one). Documents that have them already stay as they are.
 
-func ready(d *value.Dict) bool {
+func ready(d *pyvalue.Dict) bool {
 	c, _ := d.Get("choices")
 	_, isList := c.([]any)
 	_, hasGold := d.Get("gold")
 	return isList && hasGold
 }
 
-func put(d *value.Dict, question string, choices []any, gold int) error {
+func put(d *pyvalue.Dict, question string, choices []any, gold int) error {
 	if gold < 0 || gold >= len(choices) {
 		return fmt.Errorf("%w: no choice is the right one", ErrDocument)
 	}
@@ -31,23 +31,23 @@ func put(d *value.Dict, question string, choices []any, gold int) error {
 
 // arc reads ARC and CommonsenseQA: {question, choices: {text, label}, answerKey}, or {question: {stem, choices: [{text, label}]},
 // answerKey}.
-func arc(d *value.Dict) error { return labelled(d, "question") }
+func arc(d *pyvalue.Dict) error { return labelled(d, "question") }
 
 // openbook reads OpenBookQA, whose question has another name.
-func openbook(d *value.Dict) error {
+func openbook(d *pyvalue.Dict) error {
 	if _, ok := d.Get("question_stem"); ok {
 		return labelled(d, "question_stem")
 	}
 	return labelled(d, "question")
 }
 
-func labelled(d *value.Dict, key string) error {
+func labelled(d *pyvalue.Dict, key string) error {
 	if ready(d) {
 		return nil
 	}
 	from := d
 	v, _ := d.Get(key)
-	if inner, ok := v.(*value.Dict); ok {
+	if inner, ok := v.(*pyvalue.Dict); ok {
 		from, key = inner, "stem"
 	}
 	question, err := text(from, key)
@@ -64,7 +64,7 @@ func labelled(d *value.Dict, key string) error {
 	}
 	gold := -1
 	for i, l := range labels {
-		if value.Str(l) == value.Strip(answer) {
+		if pyvalue.Str(l) == pyvalue.Strip(answer) {
 			gold = i
 		}
 	}
@@ -72,17 +72,17 @@ func labelled(d *value.Dict, key string) error {
 }
 
 // choicesOf reads {text: [], label: []} or [{text, label}].
-func choicesOf(d *value.Dict) (texts, labels []any, err error) {
+func choicesOf(d *pyvalue.Dict) (texts, labels []any, err error) {
 	v, _ := d.Get("choices")
 	switch v := v.(type) {
-	case *value.Dict:
+	case *pyvalue.Dict:
 		t, _ := v.Get("text")
 		l, _ := v.Get("label")
 		texts, _ = t.([]any)
 		labels, _ = l.([]any)
 	case []any:
 		for _, c := range v {
-			if c, ok := c.(*value.Dict); ok {
+			if c, ok := c.(*pyvalue.Dict); ok {
 				t, _ := c.Get("text")
 				l, _ := c.Get("label")
 				texts, labels = append(texts, t), append(labels, l)
@@ -96,14 +96,14 @@ func choicesOf(d *value.Dict) (texts, labels []any, err error) {
 }
 
 // boolq reads {question, passage, answer: bool}.
-func boolq(d *value.Dict) error {
+func boolq(d *pyvalue.Dict) error {
 	v, ok := d.Get("answer")
 	if !ok {
 		v, ok = d.Get("label")
 	}
-	gold, isInt := value.Int(v)
+	gold, isInt := pyvalue.Int(v)
 	if !ok || !isInt {
-		return fmt.Errorf("%w: answer is %s, want true or false", ErrDocument, value.Repr(v))
+		return fmt.Errorf("%w: answer is %s, want true or false", ErrDocument, pyvalue.Repr(v))
 	}
 	d.Set("gold", int64(gold))
 	return nil
@@ -111,7 +111,7 @@ func boolq(d *value.Dict) error {
 
 // mmlu reads {question, choices, answer}, {question, choice0 … choice3, answer} and {question, A … D, answer}; the answer is a place
 // or a letter.
-func mmlu(d *value.Dict) error {
+func mmlu(d *pyvalue.Dict) error {
 	if ready(d) {
 		return nil
 	}
@@ -126,18 +126,18 @@ func mmlu(d *value.Dict) error {
 		if !has {
 			c, _ = d.Get(string(rune('A' + i)))
 		}
-		choices = append(choices, value.Str(c))
+		choices = append(choices, pyvalue.Str(c))
 	}
 	v, _ = d.Get("answer")
-	gold, isInt := value.Int(v)
+	gold, isInt := pyvalue.Int(v)
 	if s, ok := v.(string); ok && !isInt {
-		gold = strings.Index("ABCD", value.Strip(s))
+		gold = strings.Index("ABCD", pyvalue.Strip(s))
 	}
 	return put(d, question, choices, gold)
 }
 
 // siqa reads {context, question, answerA, answerB, answerC, label: "1" … "3"}.
-func siqa(d *value.Dict) error {
+func siqa(d *pyvalue.Dict) error {
 	if ready(d) {
 		return nil
 	}
@@ -154,20 +154,20 @@ func siqa(d *value.Dict) error {
 		choices = append(choices, s)
 	}
 	v, _ := d.Get("label")
-	n, err := strconv.Atoi(value.Strip(value.Str(v)))
+	n, err := strconv.Atoi(pyvalue.Strip(pyvalue.Str(v)))
 	if err != nil {
-		return fmt.Errorf("%w: label %s", ErrDocument, value.Repr(v))
+		return fmt.Errorf("%w: label %s", ErrDocument, pyvalue.Repr(v))
 	}
 	return put(d, question, choices, n-1)
 }
 
 // truthful reads the answers of TruthfulQA, {answer: 0 or 1} or {choices, labels}, and leaves the latter.
-func truthful(d *value.Dict) error {
+func truthful(d *pyvalue.Dict) error {
 	for _, key := range []string{"mc1_targets", "mc2_targets"} {
 		v, _ := d.Get(key)
-		targets, ok := v.(*value.Dict)
+		targets, ok := v.(*pyvalue.Dict)
 		if !ok {
-			return fmt.Errorf("%w: %s is a %s", ErrDocument, key, value.Kind(v))
+			return fmt.Errorf("%w: %s is a %s", ErrDocument, key, pyvalue.Kind(v))
 		}
 		if _, ok := targets.Get("choices"); ok {
 			continue
@@ -177,7 +177,7 @@ func truthful(d *value.Dict) error {
 			label, _ := targets.Get(answer)
 			choices, labels = append(choices, answer), append(labels, label)
 		}
-		table := value.NewDict()
+		table := pyvalue.NewDict()
 		table.Set("choices", choices)
 		table.Set("labels", labels)
 		d.Set(key, table)
@@ -189,12 +189,12 @@ var brackets = regexp.MustCompile(`\[.*?\]`)
 
 // tidy is what HellaSwag's texts go through.
 func tidy(s string) string {
-	s = strings.ReplaceAll(value.Strip(s), " [title]", ". ")
+	s = strings.ReplaceAll(pyvalue.Strip(s), " [title]", ". ")
 	return strings.ReplaceAll(brackets.ReplaceAllString(s, ""), "  ", " ")
 }
 
 // hellaswag makes query, choices and gold of {activity_label, ctx_a, ctx_b, endings, label}.
-func hellaswag(d *value.Dict) error {
+func hellaswag(d *pyvalue.Dict) error {
 	var parts [3]string
 	for i, key := range []string{"activity_label", "ctx_a", "ctx_b"} {
 		s, err := text(d, key)
@@ -206,21 +206,21 @@ func hellaswag(d *value.Dict) error {
 	v, _ := d.Get("endings")
 	endings, ok := v.([]any)
 	if !ok {
-		return fmt.Errorf("%w: endings is a %s", ErrDocument, value.Kind(v))
+		return fmt.Errorf("%w: endings is a %s", ErrDocument, pyvalue.Kind(v))
 	}
 	var choices []any
 	for _, e := range endings {
-		choices = append(choices, tidy(value.Str(e)))
+		choices = append(choices, tidy(pyvalue.Str(e)))
 	}
 	label, _ := d.Get("label")
-	gold, err := strconv.Atoi(value.Strip(value.Str(label)))
+	gold, err := strconv.Atoi(pyvalue.Strip(pyvalue.Str(label)))
 	if err != nil {
-		return fmt.Errorf("%w: label %s", ErrDocument, value.Repr(label))
+		return fmt.Errorf("%w: label %s", ErrDocument, pyvalue.Repr(label))
 	}
 	if gold < 0 || gold >= len(choices) {
-		return fmt.Errorf("%w: label %s of %d endings", ErrDocument, value.Repr(label), len(choices))
+		return fmt.Errorf("%w: label %s of %d endings", ErrDocument, pyvalue.Repr(label), len(choices))
 	}
-	d.Set("query", tidy(parts[0]+": "+parts[1]+" "+value.Capitalize(parts[2])))
+	d.Set("query", tidy(parts[0]+": "+parts[1]+" "+pyvalue.Capitalize(parts[2])))
 	d.Set("choices", choices)
 	d.Set("gold", int64(gold))
 	return nil
@@ -229,7 +229,7 @@ func hellaswag(d *value.Dict) error {
 // worked reads the worked examples of a BIG-Bench Hard task: lines of a file that holds a remark, a rule of dashes, a description and
 // questions with their answers, blank lines between. What stands before the first question is the lead of the first example.
 func worked(answer func(s string) (string, error)) Docs {
-	return func(lines []*value.Dict) ([]*value.Dict, error) {
+	return func(lines []*pyvalue.Dict) ([]*pyvalue.Dict, error) {
 		var b strings.Builder
 		for _, l := range lines {
 			s, err := text(l, "text")
@@ -244,7 +244,7 @@ func worked(answer func(s string) (string, error)) Docs {
 		}
 		parts := strings.Split("\n\n"+strings.Trim(body, "\n"), "\n\nQ: ")
 		lead := strings.TrimLeft(parts[0], "\n") + "\n\n"
-		var out []*value.Dict
+		var out []*pyvalue.Dict
 		for _, p := range parts[1:] {
 			question, solution, ok := strings.Cut(p, "\nA: Let's think step by step.\n")
 			if !ok {
@@ -254,7 +254,7 @@ func worked(answer func(s string) (string, error)) Docs {
 			if err != nil {
 				return nil, err
 			}
-			d := value.NewDict()
+			d := pyvalue.NewDict()
 			d.Set("lead", lead)
 			d.Set("input", question)
 			d.Set("target", target)

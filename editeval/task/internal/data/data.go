@@ -27,8 +27,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/editeval/task/internal/parquet"
-	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which a data file can be wrong.
@@ -56,8 +56,8 @@ type Source struct {
 }
 
 // Load reads all documents.
-func (s Source) Load() ([]*value.Dict, error) {
-	var docs []*value.Dict
+func (s Source) Load() ([]*pyvalue.Dict, error) {
+	var docs []*pyvalue.Dict
 	last := 0 // records before the latest file
 	for _, name := range s.Files {
 		files, err := s.find(name)
@@ -107,7 +107,7 @@ func (s Source) find(name string) ([]string, error) {
 }
 
 // read reads one file.
-func (s Source) read(file string) ([]*value.Dict, error) {
+func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 	format := s.Format
 	ext := strings.TrimPrefix(filepath.Ext(file), ".")
 	tabs := format == "tsv" && (ext == "csv" || ext == "txt") // a table by any of its names
@@ -121,7 +121,7 @@ func (s Source) read(file string) ([]*value.Dict, error) {
 		}
 		return rows, nil
 	}
-	f, err := regular.Open(file)
+	f, err := safefile.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -165,19 +165,19 @@ func eachLine(file string, r io.Reader, f func(n int, line []byte) error) error 
 	return nil
 }
 
-func readLines(file string, r io.Reader) ([]*value.Dict, error) {
-	var docs []*value.Dict
+func readLines(file string, r io.Reader) ([]*pyvalue.Dict, error) {
+	var docs []*pyvalue.Dict
 	err := eachLine(file, r, func(n int, line []byte) error {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return nil
 		}
-		v, err := value.ParseJSON(line)
+		v, err := pyvalue.ParseJSON(line)
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w: %w", file, n, ErrRecord, err)
 		}
-		d, ok := v.(*value.Dict)
+		d, ok := v.(*pyvalue.Dict)
 		if !ok {
-			return fmt.Errorf("%s:%d: a %s, want an object: %w", file, n, value.Kind(v), ErrRecord)
+			return fmt.Errorf("%s:%d: a %s, want an object: %w", file, n, pyvalue.Kind(v), ErrRecord)
 		}
 		docs = append(docs, d)
 		return tooMany(file, docs)
@@ -185,7 +185,7 @@ func readLines(file string, r io.Reader) ([]*value.Dict, error) {
 	return docs, err
 }
 
-func tooMany(file string, docs []*value.Dict) error {
+func tooMany(file string, docs []*pyvalue.Dict) error {
 	if len(docs) > maxRecords {
 		return fmt.Errorf("%s: more than %d records: %w", file, maxRecords, ErrLimit)
 	}
@@ -193,12 +193,12 @@ func tooMany(file string, docs []*value.Dict) error {
 }
 
 // readJSON reads a list of objects, an object with a field, or objects one after another.
-func (s Source) readJSON(file string, r io.Reader) ([]*value.Dict, error) {
+func (s Source) readJSON(file string, r io.Reader) ([]*pyvalue.Dict, error) {
 	d := json.NewDecoder(r)
 	d.UseNumber()
-	var docs []*value.Dict
+	var docs []*pyvalue.Dict
 	for {
-		v, err := value.ReadJSON(d)
+		v, err := pyvalue.ReadJSON(d)
 		if errors.Is(err, io.ErrUnexpectedEOF) && !d.More() && len(docs) > 0 {
 			return docs, nil
 		}
@@ -222,32 +222,32 @@ func (s Source) readJSON(file string, r io.Reader) ([]*value.Dict, error) {
 }
 
 func field(file string, v any, name string) (any, error) {
-	if d, ok := v.(*value.Dict); ok {
+	if d, ok := v.(*pyvalue.Dict); ok {
 		if inner, ok := d.Get(name); ok {
 			return inner, nil
 		}
 		return nil, fmt.Errorf("%s: no field %q; there are %s: %w", file, name, strings.Join(d.Keys(), ", "), ErrRecord)
 	}
-	return nil, fmt.Errorf("%s: a %s, want an object with the field %q: %w", file, value.Kind(v), name, ErrRecord)
+	return nil, fmt.Errorf("%s: a %s, want an object with the field %q: %w", file, pyvalue.Kind(v), name, ErrRecord)
 }
 
-func objects(file string, v any) ([]*value.Dict, error) {
+func objects(file string, v any) ([]*pyvalue.Dict, error) {
 	list, ok := v.([]any)
 	if !ok {
 		list = []any{v}
 	}
-	docs := make([]*value.Dict, 0, len(list))
+	docs := make([]*pyvalue.Dict, 0, len(list))
 	for i, x := range list {
-		d, ok := x.(*value.Dict)
+		d, ok := x.(*pyvalue.Dict)
 		if !ok {
-			return nil, fmt.Errorf("%s: record %d is a %s, want an object: %w", file, i, value.Kind(x), ErrRecord)
+			return nil, fmt.Errorf("%s: record %d is a %s, want an object: %w", file, i, pyvalue.Kind(x), ErrRecord)
 		}
 		docs = append(docs, d)
 	}
 	return docs, nil
 }
 
-func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
+func readTable(file string, r io.Reader, comma rune) ([]*pyvalue.Dict, error) {
 	br := bufio.NewReader(r)
 	if b, err := br.Peek(3); err == nil && string(b) == "\ufeff" {
 		br.Discard(3)
@@ -277,9 +277,9 @@ func readTable(file string, r io.Reader, comma rune) ([]*value.Dict, error) {
 		}
 		rows = append(rows, row)
 	}
-	docs := make([]*value.Dict, len(rows))
+	docs := make([]*pyvalue.Dict, len(rows))
 	for i := range docs {
-		docs[i] = value.NewDict()
+		docs[i] = pyvalue.NewDict()
 	}
 	for j, name := range header {
 		convert := columnType(rows, j)
@@ -354,10 +354,10 @@ func orNone(read func(s string) any) func(s string) any {
 
 var truths = []string{"True", "true", "False", "false"}
 
-func readText(file string, r io.Reader) ([]*value.Dict, error) {
-	var docs []*value.Dict
+func readText(file string, r io.Reader) ([]*pyvalue.Dict, error) {
+	var docs []*pyvalue.Dict
 	err := eachLine(file, r, func(_ int, line []byte) error {
-		d := value.NewDict()
+		d := pyvalue.NewDict()
 		d.Set("text", strings.TrimSuffix(string(line), "\r"))
 		docs = append(docs, d)
 		return tooMany(file, docs)
@@ -366,8 +366,8 @@ func readText(file string, r io.Reader) ([]*value.Dict, error) {
 }
 
 // addLabels reads values that belong to records.
-func addLabels(file string, docs []*value.Dict) error {
-	f, err := regular.Open(file)
+func addLabels(file string, docs []*pyvalue.Dict) error {
+	f, err := safefile.Open(file)
 	if err != nil {
 		return err
 	}
@@ -392,7 +392,7 @@ func addLabels(file string, docs []*value.Dict) error {
 }
 
 // unify gives every record the keys of all.
-func unify(docs []*value.Dict) {
+func unify(docs []*pyvalue.Dict) {
 	known := map[string]bool{}
 	var keys []string
 	for _, d := range docs {
@@ -416,7 +416,7 @@ func unify(docs []*value.Dict) {
 }
 
 // widen gives whole numbers a fraction where a key has numbers of both kinds and nothing else beside None.
-func widen(docs []*value.Dict) {
+func widen(docs []*pyvalue.Dict) {
 	for _, k := range docs[0].Keys() {
 		whole, broken, other := false, false, false
 		for _, d := range docs {

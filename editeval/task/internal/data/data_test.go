@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 func TestFormats(t *testing.T) {
@@ -34,7 +34,7 @@ func TestFormats(t *testing.T) {
 		for _, d := range docs {
 			list = append(list, d)
 		}
-		if got := value.Repr(list); got != c.want {
+		if got := pyvalue.Repr(list); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	load := func(field string, files ...string) ([]*value.Dict, error) {
+	load := func(field string, files ...string) ([]*pyvalue.Dict, error) {
 		return Source{Files: files, Field: field, Bases: []string{dir}}.Load()
 	}
 	docs, err := load("", "a-1.jsonl", "a.lst")
@@ -107,7 +107,7 @@ func TestTables(t *testing.T) {
 		t.Fatal(docs, err)
 	}
 	for i, want := range []string{"{'q, x': None, 'n': 1.0}", "{'q, x': 'b, c', 'n': None}"} {
-		if got := value.Repr(docs[i]); got != want {
+		if got := pyvalue.Repr(docs[i]); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzLoad: documents in every format but parquet, which has a target of its own, followed by a list of labels.
@@ -18,7 +18,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, format byte, text, labels []byte, field bool) {
-		defer hostile.Watch(t, len(text)+len(labels))()
+		defer fuzzlimit.Watch(t, len(text)+len(labels))()
 		ext := known[int(format)%len(known)]
 		if ext == "parquet" {
 			return

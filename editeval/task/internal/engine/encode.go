@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -54,7 +54,7 @@ func (e *Encoder) Pair(context, continuation string) (ctx, cont []int32, err err
 	if context == "" {
 		return e.alone(continuation)
 	}
-	trimmed := strings.TrimRightFunc(context, value.IsSpace)
+	trimmed := strings.TrimRightFunc(context, pyvalue.IsSpace)
 	continuation = context[len(trimmed):] + continuation
 	if trimmed != e.context || e.ids == nil {
 		if e.ids, err = e.encode(trimmed); err != nil {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The ways in which a chain can be wrong.
@@ -28,7 +28,7 @@ type Chain struct {
 }
 
 // step changes the responses to a document; what is no text may come out of map and take_first.
-type step func(responses []any, doc *value.Dict) ([]any, error)
+type step func(responses []any, doc *pyvalue.Dict) ([]any, error)
 
 // maker makes a step of its arguments.
 type maker func(args *arguments) step
@@ -40,7 +40,7 @@ var table = map[string]maker{
 	"map":                mapping,
 	"multi_choice_regex": lettered,
 	"regex":              regex,
-	"remove_whitespace":  func(*arguments) step { return each(value.Strip) },
+	"remove_whitespace":  func(*arguments) step { return each(pyvalue.Strip) },
 	"take_first":         func(*arguments) step { return takeFirst },
 	"take_first_k":       takeFirstK,
 	"uppercase":          func(*arguments) step { return each(strings.ToUpper) },
@@ -50,7 +50,7 @@ var table = map[string]maker{
 func NewChain(name string) *Chain { return &Chain{Name: name} }
 
 // Add appends a filter with its arguments; the key function is passed over.
-func (c *Chain) Add(name string, args *value.Dict) error {
+func (c *Chain) Add(name string, args *pyvalue.Dict) error {
 	m, ok := table[name]
 	if !ok {
 		return fmt.Errorf("%w %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
@@ -72,7 +72,7 @@ func (c *Chain) Add(name string, args *value.Dict) error {
 }
 
 // Apply runs the chain over the responses to a document. What is left is one answer, or a list of them without take_first.
-func (c *Chain) Apply(responses []string, doc *value.Dict) (any, error) {
+func (c *Chain) Apply(responses []string, doc *pyvalue.Dict) (any, error) {
 	list := make([]any, len(responses))
 	for i, r := range responses {
 		list[i] = r
@@ -108,7 +108,7 @@ func (t taken) again() []any {
 
 // arguments are those of a filter.
 type arguments struct {
-	dict *value.Dict
+	dict *pyvalue.Dict
 	used map[string]bool
 	err  error
 }
@@ -132,7 +132,7 @@ func (a *arguments) text(key, without string) string {
 	case string:
 		return v
 	default:
-		a.fail("%s is a %s, want text", key, value.Kind(v))
+		a.fail("%s is a %s, want text", key, pyvalue.Kind(v))
 	}
 	return without
 }
@@ -144,14 +144,14 @@ func (a *arguments) int(key string, without int) int {
 	}
 	n, ok := v.(int64)
 	if !ok {
-		a.fail("%s is a %s, want a whole number", key, value.Kind(v))
+		a.fail("%s is a %s, want a whole number", key, pyvalue.Kind(v))
 	}
 	return int(n)
 }
 
 // each changes every text; what is none becomes "".
 func each(f func(s string) string) step {
-	return func(responses []any, _ *value.Dict) ([]any, error) {
+	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
 		out := make([]any, len(responses))
 		for i, r := range responses {
 			s, _ := r.(string)
@@ -161,7 +161,7 @@ func each(f func(s string) string) step {
 	}
 }
 
-func takeFirst(responses []any, _ *value.Dict) ([]any, error) {
+func takeFirst(responses []any, _ *pyvalue.Dict) ([]any, error) {
 	if len(responses) == 0 {
 		return nil, fmt.Errorf("%w: nothing to take", ErrArgument)
 	}
@@ -173,7 +173,7 @@ func takeFirstK(a *arguments) step {
 	if k < 1 {
 		a.fail("k is %d, want 1 or more", k)
 	}
-	return func(responses []any, _ *value.Dict) ([]any, error) {
+	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
 		if len(responses) < k {
 			return nil, fmt.Errorf("%w: %d responses, fewer than the %d to take (HINT: repeats)", ErrArgument, len(responses), k)
 		}
@@ -182,12 +182,12 @@ func takeFirstK(a *arguments) step {
 }
 
 // majority keeps the response that is there most often, of equal ones the first.
-func majority(responses []any, _ *value.Dict) ([]any, error) {
+func majority(responses []any, _ *pyvalue.Dict) ([]any, error) {
 	best, most := 0, 0
 	for i, r := range responses {
 		n := 0
 		for _, s := range responses {
-			if value.Equal(r, s) {
+			if pyvalue.Equal(r, s) {
 				n++
 			}
 		}
@@ -199,17 +199,17 @@ func majority(responses []any, _ *value.Dict) ([]any, error) {
 }
 
 func mapping(a *arguments) step {
-	table, ok := a.get("mapping_dict").(*value.Dict)
+	table, ok := a.get("mapping_dict").(*pyvalue.Dict)
 	if !ok {
 		a.fail("mapping_dict is no dictionary")
-		table = value.NewDict()
+		table = pyvalue.NewDict()
 	}
 	without := a.get("default_value")
-	return func(responses []any, _ *value.Dict) ([]any, error) {
+	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
 		out := make([]any, len(responses))
 		for i, r := range responses {
 			out[i] = without
-			if v, ok := table.Get(value.Str(r)); ok {
+			if v, ok := table.Get(pyvalue.Str(r)); ok {
 				out[i] = v
 			}
 		}
@@ -221,7 +221,7 @@ func mapping(a *arguments) step {
 // negative.
 func regex(a *arguments) step {
 	r := newFinder(a)
-	return func(responses []any, _ *value.Dict) ([]any, error) {
+	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
 		out := make([]any, len(responses))
 		for i, resp := range responses {
 			s, _ := resp.(string)
@@ -268,11 +268,11 @@ func find(p *Pattern, s string, pick int) (match string, found bool, err error) 
 		return "", false, fmt.Errorf("%w: group_select %d of %d matches", ErrArgument, pick, len(all))
 	}
 	if p.Groups() < 2 {
-		return value.Strip(all[at][0]), true, nil
+		return pyvalue.Strip(all[at][0]), true, nil
 	}
 	for _, g := range all[at] {
 		if g != "" {
-			return value.Strip(g), true, nil
+			return pyvalue.Strip(g), true, nil
 		}
 	}
 	return "", false, nil

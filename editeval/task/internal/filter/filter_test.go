@@ -6,17 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
-func args(t *testing.T, text string) *value.Dict {
+func args(t *testing.T, text string) *pyvalue.Dict {
 	t.Helper()
-	v, err := value.ParseJSON([]byte(text))
+	v, err := pyvalue.ParseJSON([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.(*value.Dict)
+	return v.(*pyvalue.Dict)
 }
 
 // chain makes a chain of filters given as JSON objects.
@@ -26,7 +26,7 @@ func chain(t *testing.T, steps ...string) (*Chain, error) {
 	for _, s := range steps {
 		a := args(t, s)
 		name, _ := a.Get("function")
-		if err := c.Add(value.Str(name), a); err != nil {
+		if err := c.Add(pyvalue.Str(name), a); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +133,7 @@ func FuzzPattern(f *testing.F) {
 	f.Add(`#### (\-?[0-9\.\,]+)`, "#### 5")
 	f.Add(`[\s\d]$`, "1\n")
 	f.Fuzz(func(t *testing.T, pattern, text string) {
-		defer hostile.Watch(t, len(pattern)+len(text))()
+		defer fuzzlimit.Watch(t, len(pattern)+len(text))()
 		if len(text) > 200 || len(pattern) > 60 {
 			return
 		}

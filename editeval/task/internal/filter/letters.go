@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // letters are what lettered ignores when it looks for the text of a choice.
@@ -29,11 +29,11 @@ func lettered(a *arguments) step {
 		}
 		l.remove = append(l.remove, p)
 	}
-	return func(responses []any, doc *value.Dict) ([]any, error) {
+	return func(responses []any, doc *pyvalue.Dict) ([]any, error) {
 		v, _ := doc.Get("choices")
 		choices, ok := v.([]any)
 		if !ok || len(choices) == 0 || len(choices) > 26 {
-			return nil, fmt.Errorf("%w: the document's choices are %s, want a list of at most 26", ErrArgument, value.Kind(v))
+			return nil, fmt.Errorf("%w: the document's choices are %s, want a list of at most 26", ErrArgument, pyvalue.Kind(v))
 		}
 		out := make([]any, len(responses))
 		for i, r := range responses {
@@ -54,7 +54,7 @@ func (l *letters) find(s string, choices []any) (string, error) {
 	}
 	texts, names := make([]string, len(choices)), map[string]string{}
 	for i, c := range choices {
-		texts[i] = l.normal(value.Strip(value.Str(c)))
+		texts[i] = l.normal(pyvalue.Strip(pyvalue.Str(c)))
 		names[texts[i]] = "(" + string(rune('A'+i)) + ")"
 	}
 	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // of two that match, the longer one
@@ -102,7 +102,7 @@ func (a *arguments) bool(key string) bool {
 	v := a.get(key)
 	b, ok := v.(bool)
 	if !ok && v != nil {
-		a.fail("%s is a %s, want true or false", key, value.Kind(v))
+		a.fail("%s is a %s, want true or false", key, pyvalue.Kind(v))
 	}
 	return b
 }
@@ -111,11 +111,11 @@ func (a *arguments) texts(key string) []string {
 	v := a.get(key)
 	list, ok := v.([]any)
 	if !ok && v != nil {
-		a.fail("%s is a %s, want a list of texts", key, value.Kind(v))
+		a.fail("%s is a %s, want a list of texts", key, pyvalue.Kind(v))
 	}
 	out := make([]string, 0, len(list))
 	for _, x := range list {
-		out = append(out, value.Str(x))
+		out = append(out, pyvalue.Str(x))
 	}
 	return out
 }

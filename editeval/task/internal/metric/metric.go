@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/canon"
+	"github.com/modelcompress/compress/internal/pyrandom"
 	"github.com/modelcompress/compress/internal/stats"
 )
 
@@ -224,7 +224,7 @@ func (a Aggregation) Stderr(items []Item, draws int) (float64, bool) {
 		}
 		return stats.Deviation(xs) / math.Sqrt(float64(len(xs))), true
 	case a.err == bootstrapped:
-		return stats.BootstrapStderr(draws, func(random *canon.Random, figures []float64) {
+		return stats.BootstrapStderr(draws, func(random *pyrandom.Random, figures []float64) {
 			a.resample(items, random, figures)
 		}), true
 	}
@@ -232,7 +232,7 @@ func (a Aggregation) Stderr(items []Item, draws int) (float64, bool) {
 }
 
 // resample fills results with the figures of resamples.
-func (a Aggregation) resample(items []Item, rnd *canon.Random, results []float64) {
+func (a Aggregation) resample(items []Item, rnd *pyrandom.Random, results []float64) {
 	if a.sum != nil {
 		xs := make([]float64, len(items))
 		for i, x := range items {

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/modelcompress/compress/internal/regular"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which a file can fail to be read.
@@ -31,8 +31,8 @@ const (
 var magic = []byte("PAR1")
 
 // Read reads all records of a file.
-func Read(file string) ([]*value.Dict, error) {
-	f, err := regular.Open(file)
+func Read(file string) ([]*pyvalue.Dict, error) {
+	f, err := safefile.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ type reader struct {
 	root *node
 }
 
-func read(r io.ReaderAt, size int64) ([]*value.Dict, error) {
+func read(r io.ReaderAt, size int64) ([]*pyvalue.Dict, error) {
 	footer, err := readFooter(r, size)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func read(r io.ReaderAt, size int64) ([]*value.Dict, error) {
 	if n := meta.int(3); n < 0 || n > maxRows {
 		return nil, fmt.Errorf("%w: %d rows", ErrFormat, n)
 	}
-	var rows []*value.Dict
+	var rows []*pyvalue.Dict
 	for _, g := range meta.list(4) {
 		group, ok := g.(fields)
 		if !ok {
@@ -102,7 +102,7 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, error) {
 }
 
 // group reads the records of a row group.
-func (in *reader) group(rows []*value.Dict, group fields) ([]*value.Dict, error) {
+func (in *reader) group(rows []*pyvalue.Dict, group fields) ([]*pyvalue.Dict, error) {
 	n := group.int(3)
 	chunks := group.list(1)
 	if n < 0 || int64(len(rows))+n > maxRows || len(chunks) != in.root.leaves {

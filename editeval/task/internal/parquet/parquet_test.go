@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Files of every compression and page version hold the same records.
@@ -17,7 +17,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := value.ParseJSON(text)
+	v, err := pyvalue.ParseJSON(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestRead(t *testing.T) {
 			continue
 		}
 		for i, r := range rows {
-			if got, want := value.Repr(r), value.Repr(want[i]); got != want {
+			if got, want := pyvalue.Repr(r), pyvalue.Repr(want[i]); got != want {
 				t.Errorf("%s, row %d: %s, want %s", name, i, got, want)
 			}
 		}
@@ -69,7 +69,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		read(bytes.NewReader(text), int64(len(text)))
 	})
 }

@@ -3,7 +3,7 @@ package parquet
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Kinds of values and of repetition.
@@ -119,8 +119,8 @@ func (n *node) leaf(i int) *node {
 }
 
 // record puts the columns of one record together.
-func (n *node) record(columns [][]entry) *value.Dict {
-	d := value.NewDict()
+func (n *node) record(columns [][]entry) *pyvalue.Dict {
+	d := pyvalue.NewDict()
 	for _, c := range n.children {
 		d.Set(c.name, c.field(columns[:c.leaves]))
 		columns = columns[c.leaves:]

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/internal/chat"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Chat writes prompts as conversations.
@@ -97,7 +97,7 @@ func single(parts []message) []chat.Message {
 // delimiter stands before choices. Behind a conversation there is none, unless the answer has begun without white space at its end.
 func (p *Prompter) delimiter() string {
 	last, _ := utf8.DecodeLastRuneInString(p.Task.GenPrefix)
-	if p.chat != nil && (p.Task.GenPrefix == "" || value.IsSpace(last)) {
+	if p.chat != nil && (p.Task.GenPrefix == "" || pyvalue.IsSpace(last)) {
 		return ""
 	}
 	return p.Task.TargetDelimiter

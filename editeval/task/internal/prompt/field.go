@@ -9,11 +9,11 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/jinja"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // field is a compiled doc_to_… entry; nil where there is none.
-type field func(doc *value.Dict) (any, error)
+type field func(doc *pyvalue.Dict) (any, error)
 
 // compile makes a field of an entry, good until ctx ends: a number or a list stands for itself, a function is looked up, a text is the name of a column or
 // a template.
@@ -26,7 +26,7 @@ func compile(ctx context.Context, entry any, columns []string) (field, error) {
 		return field(f), err
 	case string:
 		if slices.Contains(columns, e) {
-			return func(doc *value.Dict) (any, error) {
+			return func(doc *pyvalue.Dict) (any, error) {
 				v, _ := doc.Get(e)
 				return v, nil
 			}, nil
@@ -35,16 +35,16 @@ func compile(ctx context.Context, entry any, columns []string) (field, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(doc *value.Dict) (any, error) { return fill(ctx, t, doc) }, nil
-	case *value.Dict: // of choices: their values count
+		return func(doc *pyvalue.Dict) (any, error) { return fill(ctx, t, doc) }, nil
+	case *pyvalue.Dict: // of choices: their values count
 		var list []any
 		for _, k := range e.Keys() {
 			v, _ := e.Get(k)
 			list = append(list, v)
 		}
-		return func(*value.Dict) (any, error) { return list, nil }, nil
+		return func(*pyvalue.Dict) (any, error) { return list, nil }, nil
 	}
-	return func(*value.Dict) (any, error) { return entry, nil }, nil
+	return func(*pyvalue.Dict) (any, error) { return entry, nil }, nil
 }
 
 // templated marks the text of a template, which may stand for a number or a list.
@@ -54,14 +54,14 @@ type templated struct {
 }
 
 // fill renders a template for a document.
-func fill(ctx context.Context, t *jinja.Template, doc *value.Dict) (any, error) {
+func fill(ctx context.Context, t *jinja.Template, doc *pyvalue.Dict) (any, error) {
 	if v, single, err := t.Eval(ctx, doc); err != nil {
 		return nil, err
 	} else if single {
 		if l, ok := v.([]any); ok {
 			return templated{list: l}, nil
 		}
-		return templated{text: value.Str(v)}, nil
+		return templated{text: pyvalue.Str(v)}, nil
 	}
 	s, err := t.Render(ctx, doc)
 	return templated{text: s}, err
@@ -70,14 +70,14 @@ func fill(ctx context.Context, t *jinja.Template, doc *value.Dict) (any, error) 
 // text is what the template renders.
 func (t templated) string() string {
 	if t.list != nil {
-		return value.Repr(t.list)
+		return pyvalue.Repr(t.list)
 	}
 	return t.text
 }
 
 // number reads a text of digits as the number that it writes, where choices are numbered.
 func (t templated) number(numbered bool) (any, bool) {
-	if t.list != nil || !numbered || !value.IsDigit(t.text) {
+	if t.list != nil || !numbered || !pyvalue.IsDigit(t.text) {
 		return nil, false
 	}
 	n, err := strconv.ParseInt(t.text, 10, 64)
@@ -85,7 +85,7 @@ func (t templated) number(numbered bool) (any, bool) {
 }
 
 // question is what doc_to_text gives: a text, or the number of the right one of several contexts.
-func (p *Prompter) question(f field, doc *value.Dict) (any, error) {
+func (p *Prompter) question(f field, doc *pyvalue.Dict) (any, error) {
 	v, err := f(doc)
 	if err != nil {
 		return nil, fmt.Errorf("doc_to_text: %w", err)
@@ -100,7 +100,7 @@ func (p *Prompter) question(f field, doc *value.Dict) (any, error) {
 }
 
 // answer is what doc_to_target gives: a text, the number of a choice, or a list of these.
-func (p *Prompter) answer(f field, doc *value.Dict) (any, error) {
+func (p *Prompter) answer(f field, doc *pyvalue.Dict) (any, error) {
 	v, err := f(doc)
 	if err != nil {
 		return nil, fmt.Errorf("doc_to_target: %w", err)
@@ -116,7 +116,7 @@ func (p *Prompter) answer(f field, doc *value.Dict) (any, error) {
 		return n, nil
 	}
 	if s := t.text; len(s) >= 2 && s[0] == '[' && s[len(s)-1] == ']' {
-		if v, err := value.ParseLiteral(s); err == nil {
+		if v, err := pyvalue.ParseLiteral(s); err == nil {
 			return v, nil
 		}
 	}
@@ -124,25 +124,25 @@ func (p *Prompter) answer(f field, doc *value.Dict) (any, error) {
 }
 
 // choices is what doc_to_choice gives.
-func choices(f field, doc *value.Dict) ([]string, error) {
+func choices(f field, doc *pyvalue.Dict) ([]string, error) {
 	v, err := f(doc)
 	if err != nil {
 		return nil, fmt.Errorf("doc_to_choice: %w", err)
 	}
 	if t, ok := v.(templated); ok {
 		if v = t.list; t.list == nil {
-			if v, err = value.ParseLiteral(t.text); err != nil {
+			if v, err = pyvalue.ParseLiteral(t.text); err != nil {
 				return nil, fmt.Errorf("doc_to_choice: %w", err)
 			}
 		}
 	}
 	list, ok := v.([]any)
 	if !ok || len(list) == 0 {
-		return nil, fmt.Errorf("%w: doc_to_choice gives %s, want a list that is not empty", ErrDocument, clip(value.Repr(v)))
+		return nil, fmt.Errorf("%w: doc_to_choice gives %s, want a list that is not empty", ErrDocument, clip(pyvalue.Repr(v)))
 	}
 	out := make([]string, len(list))
 	for i, x := range list {
-		if out[i] = value.Str(x); out[i] == "" {
+		if out[i] = pyvalue.Str(x); out[i] == "" {
 			return nil, fmt.Errorf("%w: choice %d is empty", ErrDocument, i)
 		}
 	}

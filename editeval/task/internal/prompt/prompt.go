@@ -12,9 +12,9 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
 	"github.com/modelcompress/compress/editeval/task/internal/data"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/internal/canon"
 	"github.com/modelcompress/compress/internal/chat"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyrandom"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The ways in which documents and definitions can fail to fit.
@@ -39,7 +39,7 @@ type Prompter struct {
 	Shots int
 	Total int // documents in the data
 
-	docs                              []*value.Dict
+	docs                              []*pyvalue.Dict
 	text, target, choice              field
 	fewText, fewTarget, fewChoice     field
 	description, genPrefix, fewPrefix field
@@ -48,13 +48,13 @@ type Prompter struct {
 	multiTarget                       bool // of the first document
 	system                            string
 	chat                              *Chat
-	splits                            map[string][]*value.Dict
+	splits                            map[string][]*pyvalue.Dict
 }
 
 // Document is a document with its requests.
 type Document struct {
 	ID       int
-	Doc      *value.Dict
+	Doc      *pyvalue.Dict
 	Target   any      // what doc_to_target gives
 	Gold     any      // the number of the right choice, or a list of numbers; nil where there are no choices
 	Choices  []string // nil where there are none
@@ -67,7 +67,7 @@ type Request struct{ Context, Continuation string }
 
 // New prepares a task: reads its data, compiles its templates and tries them on the first document. What it makes is good until ctx ends.
 func New(ctx context.Context, t *taskfile.Task, o Options) (*Prompter, error) {
-	p := &Prompter{Task: t, splits: map[string][]*value.Dict{}, system: o.System, chat: o.Chat}
+	p := &Prompter{Task: t, splits: map[string][]*pyvalue.Dict{}, system: o.System, chat: o.Chat}
 	err := p.load(o)
 	if err == nil {
 		err = p.compile(ctx)
@@ -97,7 +97,7 @@ func (p *Prompter) load(o Options) error {
 }
 
 // split reads the documents of a split, once.
-func (p *Prompter) split(name string, process *taskfile.Function, o Options) ([]*value.Dict, error) {
+func (p *Prompter) split(name string, process *taskfile.Function, o Options) ([]*pyvalue.Dict, error) {
 	key := name
 	if process != nil {
 		key += "\x00" + process.Name
@@ -171,7 +171,7 @@ func (p *Prompter) examples(o Options) error {
 		p.Shots = 0
 		return nil
 	}
-	s := &sampler{first: few.Sampler == "first_n", own: few.Split == t.TestSplit, rnd: canon.NewRandom(o.Seed)}
+	s := &sampler{first: few.Sampler == "first_n", own: few.Split == t.TestSplit, rnd: pyrandom.NewRandom(o.Seed)}
 	split := few.Split
 	for _, other := range []string{t.TrainingSplit, t.ValidationSplit, t.TestSplit} {
 		if split == "" {
@@ -182,7 +182,7 @@ func (p *Prompter) examples(o Options) error {
 	if few.Split == "" && few.HasSamples {
 		s.named = "samples"
 		for _, x := range few.Samples {
-			s.pool = append(s.pool, x.(*value.Dict))
+			s.pool = append(s.pool, x.(*pyvalue.Dict))
 		}
 	} else {
 		var err error
@@ -201,7 +201,7 @@ func (p *Prompter) try() error {
 	if err != nil {
 		return p.at(0, err)
 	}
-	_, isInt := value.Int(q)
+	_, isInt := pyvalue.Int(q)
 	p.multiInput = isInt && p.choice != nil
 
 	target, err := p.answer(p.target, doc)
@@ -253,7 +253,7 @@ func (p *Prompter) document(i int) (*Document, error) {
 	if p.Task.OutputType == taskfile.Rolling {
 		s, ok := d.Target.(string)
 		if !ok {
-			return nil, fmt.Errorf("%w: doc_to_target gives a %s, want text", ErrDocument, value.Kind(d.Target))
+			return nil, fmt.Errorf("%w: doc_to_target gives a %s, want text", ErrDocument, pyvalue.Kind(d.Target))
 		}
 		d.Requests = []Request{{"", s}}
 		return d, nil
@@ -305,7 +305,7 @@ func (p *Prompter) before(d *Document) ([]message, error) {
 }
 
 // resolve is a field that is text.
-func resolve(f field, doc *value.Dict) (string, error) {
+func resolve(f field, doc *pyvalue.Dict) (string, error) {
 	if f == nil {
 		return "", nil
 	}
@@ -316,11 +316,11 @@ func resolve(f field, doc *value.Dict) (string, error) {
 	if t, ok := v.(templated); ok {
 		return t.string(), nil
 	}
-	return value.Str(v), nil
+	return pyvalue.Str(v), nil
 }
 
 // example adds a solved document.
-func (p *Prompter) example(to []message, doc *value.Dict) ([]message, error) {
+func (p *Prompter) example(to []message, doc *pyvalue.Dict) ([]message, error) {
 	few := p.Task.Fewshot
 	var list []string
 	if p.fewChoice != nil {
@@ -334,9 +334,9 @@ func (p *Prompter) example(to []message, doc *value.Dict) ([]message, error) {
 		return nil, err
 	}
 	if p.multiInput {
-		n, ok := value.Int(q)
+		n, ok := pyvalue.Int(q)
 		if !ok || n < 0 || n >= len(list) {
-			return nil, fmt.Errorf("%w: %s is no number of one of %d contexts", ErrDocument, clip(value.Repr(q)), len(list))
+			return nil, fmt.Errorf("%w: %s is no number of one of %d contexts", ErrDocument, clip(pyvalue.Repr(q)), len(list))
 		}
 		q, list = list[n], nil
 	}
@@ -350,7 +350,7 @@ func (p *Prompter) example(to []message, doc *value.Dict) ([]message, error) {
 	}
 	text, ok := q.(string)
 	if !ok {
-		return nil, fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, value.Kind(q))
+		return nil, fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, pyvalue.Kind(q))
 	}
 	said, has, err := solution(a, list)
 	if err != nil {
@@ -375,7 +375,7 @@ func solution(a any, list []string) (s string, has bool, err error) {
 	if l, ok := a.([]any); ok && len(l) > 0 {
 		a = l[0]
 	}
-	if n, ok := value.Int(a); ok && list != nil {
+	if n, ok := pyvalue.Int(a); ok && list != nil {
 		if n < 0 || n >= len(list) {
 			return "", false, fmt.Errorf("%w: choice %d of %d", ErrDocument, n, len(list))
 		}
@@ -387,14 +387,14 @@ func solution(a any, list []string) (s string, has bool, err error) {
 	case string:
 		return a, a != "", nil
 	}
-	return "", false, fmt.Errorf("%w: doc_to_target gives a %s, want text or the number of a choice", ErrDocument, value.Kind(a))
+	return "", false, fmt.Errorf("%w: doc_to_target gives a %s, want text or the number of a choice", ErrDocument, pyvalue.Kind(a))
 }
 
 // turn is the whole prompt: what stands before, the document itself, and what its answer begins with.
-func (p *Prompter) turn(before []message, q any, doc *value.Dict, delimiter string) (string, error) {
+func (p *Prompter) turn(before []message, q any, doc *pyvalue.Dict, delimiter string) (string, error) {
 	text, ok := q.(string)
 	if !ok {
-		return "", fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, value.Kind(q))
+		return "", fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, pyvalue.Kind(q))
 	}
 	prefix, err := resolve(p.genPrefix, doc)
 	if err != nil {
@@ -414,7 +414,7 @@ func (p *Prompter) turn(before []message, q any, doc *value.Dict, delimiter stri
 func needsSpace(a, b string) bool {
 	last, _ := utf8.DecodeLastRuneInString(a)
 	first, _ := utf8.DecodeRuneInString(b)
-	return a != "" && !value.IsSpace(last) && !value.IsSpace(first)
+	return a != "" && !pyvalue.IsSpace(last) && !pyvalue.IsSpace(first)
 }
 
 // join puts two texts together, with a delimiter unless one of them is empty or has white space there.
@@ -429,10 +429,10 @@ func join(a, b, delimiter string) string {
 func (p *Prompter) contexts(d *Document, before []message, gold any) error {
 	d.Gold = gold
 	switch d.Target.(type) {
-	case nil, []any, *value.Dict:
-		return fmt.Errorf("%w: doc_to_text gives a number, so that choices are contexts; doc_to_target gives a %s, want text or a number", ErrDocument, value.Kind(d.Target))
+	case nil, []any, *pyvalue.Dict:
+		return fmt.Errorf("%w: doc_to_text gives a number, so that choices are contexts; doc_to_target gives a %s, want text or a number", ErrDocument, pyvalue.Kind(d.Target))
 	}
-	rest := value.Str(d.Target)
+	rest := pyvalue.Str(d.Target)
 	for _, c := range d.Choices {
 		ctx, err := p.turn(before, c, d.Doc, "")
 		if err != nil {
@@ -449,17 +449,17 @@ func (p *Prompter) requests(d *Document, ctx string) error {
 	case taskfile.GenerateUntil:
 		d.Requests = []Request{{Context: ctx}}
 		if p.choice != nil {
-			if n, ok := value.Int(d.Target); ok && n >= 0 && n < len(d.Choices) {
+			if n, ok := pyvalue.Int(d.Target); ok && n >= 0 && n < len(d.Choices) {
 				d.Target = d.Choices[n]
 			} else {
-				return fmt.Errorf("%w: doc_to_target gives %s, want the number of one of %d choices", ErrDocument, clip(value.Repr(d.Target)), len(d.Choices))
+				return fmt.Errorf("%w: doc_to_target gives %s, want the number of one of %d choices", ErrDocument, clip(pyvalue.Repr(d.Target)), len(d.Choices))
 			}
 		}
 		return nil
 	case taskfile.LogLikelihood:
 		s, ok := d.Target.(string)
 		if !ok {
-			return fmt.Errorf("%w: doc_to_target gives a %s, want text", ErrDocument, value.Kind(d.Target))
+			return fmt.Errorf("%w: doc_to_target gives a %s, want text", ErrDocument, pyvalue.Kind(d.Target))
 		}
 		d.Requests = []Request{{ctx, s}}
 		return nil

@@ -3,21 +3,21 @@ package prompt
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/canon"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyrandom"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // sampler draws examples for a prompt, document after document, as lm-evaluation-harness does with Python's random module.
 type sampler struct {
-	pool  []*value.Dict
+	pool  []*pyvalue.Dict
 	first bool // the first ones, always
 	own   bool // the document itself may be in the pool and is left out
-	rnd   *canon.Random
+	rnd   *pyrandom.Random
 	named string
 }
 
 // draw gives the places in the pool of k examples for a document.
-func (s *sampler) draw(k int, doc *value.Dict) ([]int, error) {
+func (s *sampler) draw(k int, doc *pyvalue.Dict) ([]int, error) {
 	if k == 0 {
 		return nil, nil
 	}
@@ -68,13 +68,13 @@ func (s *sampler) all() []int {
 }
 
 // without leaves the document out where it may be among the examples.
-func (s *sampler) without(doc *value.Dict, places []int) []int {
+func (s *sampler) without(doc *pyvalue.Dict, places []int) []int {
 	if !s.own {
 		return places
 	}
 	kept := make([]int, 0, len(places))
 	for _, p := range places {
-		if s.pool[p] != doc && !value.Equal(s.pool[p], doc) {
+		if s.pool[p] != doc && !pyvalue.Equal(s.pool[p], doc) {
 			kept = append(kept, p)
 		}
 	}

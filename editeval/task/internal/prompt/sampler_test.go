@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/canon"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyrandom"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
-func pool(n int) []*value.Dict {
-	out := make([]*value.Dict, n)
+func pool(n int) []*pyvalue.Dict {
+	out := make([]*pyvalue.Dict, n)
 	for i := range out {
-		out[i] = value.NewDict()
+		out[i] = pyvalue.NewDict()
 		out[i].Set("n", int64(i))
 	}
 	return out
@@ -20,7 +20,7 @@ func pool(n int) []*value.Dict {
 
 // What Python's Random(1234) draws, document after document.
 func TestDraws(t *testing.T) {
-	s := &sampler{pool: pool(7473), rnd: canon.NewRandom(1234), named: "x"}
+	s := &sampler{pool: pool(7473), rnd: pyrandom.NewRandom(1234), named: "x"}
 	for _, want := range []string{"[6374 3610 957 61 742]", "[7462 6610 4769 286 5501]", "[5677 687 806 6279 2905]"} {
 		got, err := s.draw(5, s.pool[0])
 		if err != nil || fmt.Sprint(got) != want {
@@ -38,7 +38,7 @@ func TestOwnDocument(t *testing.T) {
 	for _, i := range []int{1, 2, 3} {
 		docs[i].Set("n", int64(0))
 	}
-	s := &sampler{pool: docs, own: true, rnd: canon.NewRandom(1), named: "x"}
+	s := &sampler{pool: docs, own: true, rnd: pyrandom.NewRandom(1), named: "x"}
 	for range 50 {
 		got, err := s.draw(2, docs[0])
 		if err != nil || len(got) != 2 || got[0] < 4 || got[1] < 4 || got[0] == got[1] {

@@ -14,7 +14,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // ErrMetric: a metric does not apply to a kind of task.
@@ -100,7 +100,7 @@ func (s *Scorer) filters() error {
 	}
 	if len(s.chains) == 0 {
 		c := filter.NewChain(Unnamed)
-		if err := c.Add("take_first", value.NewDict()); err != nil {
+		if err := c.Add("take_first", pyvalue.NewDict()); err != nil {
 			return err
 		}
 		s.chains = append(s.chains, c)
@@ -225,12 +225,12 @@ func golds(d *prompt.Document) ([]int, error) {
 	}
 	out := make([]int, 0, len(list))
 	for _, g := range list {
-		n, isInt := value.Int(g)
+		n, isInt := pyvalue.Int(g)
 		if s, ok := g.(string); ok {
 			n, isInt = slices.Index(d.Choices, s), true
 		}
 		if !isInt {
-			return nil, fmt.Errorf("%w: the right choice is a %s, want a number or one of the choices", prompt.ErrDocument, value.Kind(g))
+			return nil, fmt.Errorf("%w: the right choice is a %s, want a number or one of the choices", prompt.ErrDocument, pyvalue.Kind(g))
 		}
 		if n < 0 || n >= len(d.Choices) {
 			n = outside
@@ -322,12 +322,12 @@ func (r *rule) match(target, v any) (float64, error) {
 	}
 	if _, isText := target.(string); listed && !isText && (!several || len(answers) > 1) || listed && len(r.ignore) > 0 || len(answers) == 0 {
 		return 0, fmt.Errorf("%w: exact_match to a list of %d answers and a target that is a %s (HINT: end the filter with take_first)",
-			ErrMetric, len(answers), value.Kind(target))
+			ErrMetric, len(answers), pyvalue.Kind(target))
 	}
 	right := 0
 	for _, answer := range answers {
-		said := r.normal(value.Str(answer))
-		if slices.ContainsFunc(list, func(t any) bool { return r.normal(value.Str(t)) == said }) {
+		said := r.normal(pyvalue.Str(answer))
+		if slices.ContainsFunc(list, func(t any) bool { return r.normal(pyvalue.Str(t)) == said }) {
 			right++
 		}
 	}

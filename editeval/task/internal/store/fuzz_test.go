@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // FuzzOpen: kept answers, as they are and with the checksums that belong to them. What a file keeps when it is opened, it keeps.
@@ -23,7 +23,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte("{\"format\":\"other\"}\n"), false)
 	path := filepath.Join(f.TempDir(), "answers")
 	f.Fuzz(func(t *testing.T, text []byte, sealed bool) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		if sealed {
 			text = seal(text)
 		}

@@ -5,18 +5,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // reader takes values out of a dictionary and collects what is wrong.
 type reader struct {
 	doc    *document
-	dict   *value.Dict
+	dict   *pyvalue.Dict
 	used   map[string]bool
 	faults *[]error
 }
 
-func (d *document) reader(dict *value.Dict, faults *[]error) *reader {
+func (d *document) reader(dict *pyvalue.Dict, faults *[]error) *reader {
 	return &reader{doc: d, dict: dict, used: map[string]bool{}, faults: faults}
 }
 
@@ -89,7 +89,7 @@ func (r *reader) text(key, without string) string {
 	case string:
 		return v
 	case int64, float64:
-		return value.Str(v)
+		return pyvalue.Str(v)
 	default:
 		r.fail(key, ErrValue, "%s is a %s, want text", key, kindOf(v))
 	}
@@ -102,7 +102,7 @@ func (r *reader) bool(key string, without bool) bool {
 	case bool:
 		return v
 	default:
-		r.fail(key, ErrValue, "%s is %s, want true or false", key, value.Repr(v))
+		r.fail(key, ErrValue, "%s is %s, want true or false", key, pyvalue.Repr(v))
 	}
 	return without
 }
@@ -114,7 +114,7 @@ func (r *reader) int(key string, lo int) *int {
 	}
 	n, ok := v.(int64)
 	if !ok || n < int64(lo) || n > 1<<31 {
-		r.fail(key, ErrValue, "%s is %s, want a whole number from %d on", key, value.Repr(v), lo)
+		r.fail(key, ErrValue, "%s is %s, want a whole number from %d on", key, pyvalue.Repr(v), lo)
 		return nil
 	}
 	i := int(n)
@@ -123,9 +123,9 @@ func (r *reader) int(key string, lo int) *int {
 
 func (r *reader) number(key string) float64 {
 	v := r.get(key)
-	f, ok := value.Number(v)
+	f, ok := pyvalue.Number(v)
 	if !ok && v != nil {
-		r.fail(key, ErrValue, "%s is %s, want a number", key, value.Repr(v))
+		r.fail(key, ErrValue, "%s is %s, want a number", key, pyvalue.Repr(v))
 	}
 	return f
 }
@@ -162,7 +162,7 @@ func (r *reader) ints(key string) []int {
 	for _, x := range v {
 		n, ok := x.(int64)
 		if !ok || n < 0 {
-			r.fail(key, ErrValue, "%s holds %s, want row numbers", key, value.Repr(x))
+			r.fail(key, ErrValue, "%s holds %s, want row numbers", key, pyvalue.Repr(x))
 			return nil
 		}
 		out = append(out, int(n))
@@ -195,23 +195,23 @@ func kindOf(v any) string {
 	if f, ok := v.(Function); ok {
 		return "!function " + f.Name
 	}
-	return value.Kind(v)
+	return pyvalue.Kind(v)
 }
 
 // dicts takes a list of dictionaries.
-func (r *reader) dicts(key string) []*value.Dict {
+func (r *reader) dicts(key string) []*pyvalue.Dict {
 	v := r.get(key)
 	if v == nil {
 		return nil
 	}
-	if d, ok := v.(*value.Dict); ok {
-		return []*value.Dict{d}
+	if d, ok := v.(*pyvalue.Dict); ok {
+		return []*pyvalue.Dict{d}
 	}
 	list, ok := v.([]any)
-	out := make([]*value.Dict, 0, len(list))
+	out := make([]*pyvalue.Dict, 0, len(list))
 	for _, x := range list {
-		var d *value.Dict
-		if d, ok = x.(*value.Dict); !ok {
+		var d *pyvalue.Dict
+		if d, ok = x.(*pyvalue.Dict); !ok {
 			break
 		}
 		out = append(out, d)
@@ -264,9 +264,9 @@ func (d *document) task() (*Task, error) {
 func (d *document) version(r *reader) string {
 	switch m := r.get("metadata").(type) {
 	case nil:
-	case *value.Dict:
+	case *pyvalue.Dict:
 		if v, ok := m.Get("version"); ok {
-			return value.Str(v)
+			return pyvalue.Str(v)
 		}
 	default:
 		r.fail("metadata", ErrValue, "metadata is a %s, want keys and values", kindOf(m))
@@ -296,7 +296,7 @@ func (t *Task) check(r *reader) {
 // dataset takes the keys that say where documents are.
 func (t *Task) dataset(r *reader) {
 	path := r.text("dataset_path", "")
-	kwargs, _ := r.get("dataset_kwargs").(*value.Dict)
+	kwargs, _ := r.get("dataset_kwargs").(*pyvalue.Dict)
 	formats := map[string]string{"json": "", "csv": "", "parquet": "parquet", "text": "text"}
 	if format, ok := formats[path]; ok {
 		t.Format = format
@@ -319,12 +319,12 @@ func (t *Task) dataset(r *reader) {
 		case "\t":
 			t.Format = "tsv"
 		default:
-			k.fail(key, ErrUnsupported, "%s %s; known: a comma and a tab", key, value.Repr(v))
+			k.fail(key, ErrUnsupported, "%s %s; known: a comma and a tab", key, pyvalue.Repr(v))
 		}
 	}
 	t.Data = map[string][]string{}
 	switch files := k.get("data_files").(type) {
-	case *value.Dict:
+	case *pyvalue.Dict:
 		f := r.doc.reader(files, r.faults)
 		for _, split := range files.Keys() {
 			t.Data[split] = f.texts(split)
@@ -336,8 +336,8 @@ func (t *Task) dataset(r *reader) {
 	}
 	k.end()
 	for _, key := range []string{"training_split", "validation_split", "test_split", "fewshot_split"} {
-		if split, ok := r.dict.Get(key); ok && split != nil && t.Data[value.Str(split)] == nil {
-			r.fail(key, ErrValue, "%s %q has no data_files", key, value.Str(split))
+		if split, ok := r.dict.Get(key); ok && split != nil && t.Data[pyvalue.Str(split)] == nil {
+			r.fail(key, ErrValue, "%s %q has no data_files", key, pyvalue.Str(split))
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (t *Task) fewshot(d *document, r *reader, faults *[]error) {
 		Sampler: "default", Split: r.text("fewshot_split", ""), ProcessDocs: t.ProcessDocs, DocToText: t.DocToText, DocToTarget: t.DocToTarget,
 		DocToChoice: t.DocToChoice, GenPrefix: t.GenPrefix, TargetDelimiter: t.TargetDelimiter, FewshotDelimiter: t.FewshotDelimiter,
 	}
-	if dict, ok := r.get("fewshot_config").(*value.Dict); ok {
+	if dict, ok := r.get("fewshot_config").(*pyvalue.Dict); ok {
 		k := d.reader(dict, faults)
 		f.Sampler, f.Split = k.text("sampler", f.Sampler), k.text("split", f.Split)
 		if k.ints("fewshot_indices") != nil { // lm-evaluation-harness 0.4.13 reads it and draws from all documents
@@ -381,12 +381,12 @@ const DefaultTokens = 256
 
 // generation takes generation_kwargs; what they lack, and what counts where there are none, is the harness'.
 func (t *Task) generation(d *document, r *reader, faults *[]error) {
-	kwargs := value.NewDict()
-	given, has := r.get("generation_kwargs").(*value.Dict)
+	kwargs := pyvalue.NewDict()
+	given, has := r.get("generation_kwargs").(*pyvalue.Dict)
 	if has {
 		for _, key := range given.Keys() {
 			v, _ := given.Get(key)
-			if f, ok := value.Number(v); ok && key == "temperature" {
+			if f, ok := pyvalue.Number(v); ok && key == "temperature" {
 				v = f
 			}
 			kwargs.Set(key, v)
@@ -469,8 +469,8 @@ var defaultMetrics = map[string][]Metric{
 }
 
 // group decodes a group; inline gives the tasks and groups that are written inside of it.
-func (d *document) group(root *value.Dict) (g *Group, inline map[int]*value.Dict, err error) {
-	inline = map[int]*value.Dict{}
+func (d *document) group(root *pyvalue.Dict) (g *Group, inline map[int]*pyvalue.Dict, err error) {
+	inline = map[int]*pyvalue.Dict{}
 	faults := pythonOf(root, "task")
 	r := d.reader(root, &faults)
 	g = &Group{Name: r.text("group", ""), Alias: r.text("group_alias", ""), Path: d.path, Version: d.version(r)}
@@ -484,7 +484,7 @@ func (d *document) group(root *value.Dict) (g *Group, inline map[int]*value.Dict
 		switch m := m.(type) {
 		case string:
 			g.Members = append(g.Members, m)
-		case *value.Dict:
+		case *pyvalue.Dict:
 			name, _ := m.Get("group")
 			if name == nil {
 				name, _ = m.Get("task")

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // Any text is a definition or an error.
@@ -17,7 +17,7 @@ func FuzzAdd(f *testing.F) {
 	f.Add("a: &x [1]\nb: *x\n")
 	f.Add(strings.Repeat("- ", 100))
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		l := NewLibrary()
 		read := func(p string) ([]byte, error) {
 			if p == "x.yaml" {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 const (
@@ -34,7 +34,7 @@ type Library struct {
 // inline is a task or group that is written inside of a group.
 type inline struct {
 	doc   *document
-	dict  *value.Dict
+	dict  *pyvalue.Dict
 	group *Group
 	at    int // among the members of the group
 }
@@ -85,7 +85,7 @@ func (l *Library) addTask(doc *document) error {
 	return nil
 }
 
-func (l *Library) addGroup(doc *document, root *value.Dict) error {
+func (l *Library) addGroup(doc *document, root *pyvalue.Dict) error {
 	g, inside, err := doc.group(root)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (l *Library) Resolve() error {
 		next := l.inline[0]
 		l.inline = l.inline[1:]
 		if name, ok := next.dict.Get("group"); ok {
-			next.rename("group", value.Str(name))
+			next.rename("group", pyvalue.Str(name))
 			if err := l.addGroup(next.doc, next.dict); err != nil {
 				return err
 			}
@@ -118,14 +118,14 @@ func (l *Library) Resolve() error {
 		}
 		name, _ := next.dict.Get("task")
 		doc := &document{path: next.doc.path, root: next.dict, lines: next.doc.lines, known: next.doc.known}
-		if base, ok := l.Tasks[value.Str(name)]; ok {
+		if base, ok := l.Tasks[pyvalue.Str(name)]; ok {
 			doc.root = merge(doc, base.Raw, next.dict)
 			delete(l.Tasks, base.Name)
 			for _, tag := range base.Tags {
 				l.Tags[tag] = slices.DeleteFunc(l.Tags[tag], func(s string) bool { return s == base.Name })
 			}
 		} else {
-			next.rename("task", value.Str(name))
+			next.rename("task", pyvalue.Str(name))
 			doc.root = next.dict
 		}
 		if err := l.addTask(doc); err != nil {
@@ -137,7 +137,7 @@ func (l *Library) Resolve() error {
 
 // rename puts the name of the group before that of what is defined inside of it, as the harness does.
 func (i *inline) rename(key, name string) {
-	over := value.NewDict()
+	over := pyvalue.NewDict()
 	i.group.Members[i.at] = i.group.Name + "::" + name
 	over.Set(key, i.group.Members[i.at])
 	i.doc.lines[over] = map[string]int{key: i.doc.lines[i.dict][key]}
@@ -249,7 +249,7 @@ func (l *Library) load(read Reader, file string, depth int) (*document, error) {
 	}
 	s, ok := name.(string)
 	if !ok || s == "" || path.IsAbs(s) {
-		return nil, doc.fault(doc.root, "include", ErrValue, "include %s, want the path of a file beside this one", value.Repr(name))
+		return nil, doc.fault(doc.root, "include", ErrValue, "include %s, want the path of a file beside this one", pyvalue.Repr(name))
 	}
 	base, err := l.load(read, path.Join(path.Dir(file), s), depth+1)
 	if err != nil {
@@ -285,9 +285,9 @@ func (l *Library) functions(read Reader, file string, text []byte) func(name str
 }
 
 // merge makes a dictionary of another one with the keys of a third changed.
-func merge(doc *document, base, over *value.Dict) *value.Dict {
-	out, lines := value.NewDict(), map[string]int{}
-	for _, from := range []*value.Dict{base, over} {
+func merge(doc *document, base, over *pyvalue.Dict) *pyvalue.Dict {
+	out, lines := pyvalue.NewDict(), map[string]int{}
+	for _, from := range []*pyvalue.Dict{base, over} {
 		for _, k := range from.Keys() {
 			v, _ := from.Get(k)
 			out.Set(k, v)

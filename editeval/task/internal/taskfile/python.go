@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // PythonError says that a task file calls Python, which is not run.
@@ -32,7 +32,7 @@ func (e *PythonError) wayOut() string {
 
 // pythonOf finds the Python that a definition calls, but for the keys that change nothing and those that are read
 // elsewhere. What an including file has replaced is not among it.
-func pythonOf(root *value.Dict, elsewhere ...string) []error {
+func pythonOf(root *pyvalue.Dict, elsewhere ...string) []error {
 	var faults []error
 	for _, key := range root.Keys() {
 		if key == "metadata" || slices.Contains(ignoredKeys, key) || slices.Contains(elsewhere, key) {
@@ -58,7 +58,7 @@ func python(v any) []Function {
 		for _, x := range v {
 			out = append(out, python(x)...)
 		}
-	case *value.Dict:
+	case *pyvalue.Dict:
 		for _, k := range v.Keys() {
 			x, _ := v.Get(k)
 			out = append(out, python(x)...)

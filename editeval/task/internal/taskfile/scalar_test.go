@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // What PyYAML's safe loader gives for these, unquoted; nil stands for what is refused.
@@ -30,7 +30,7 @@ func TestScalars(t *testing.T) {
 			continue
 		}
 		if got, _ := doc.root.Get("a"); got != want {
-			t.Errorf("%s: %s, want %s", text, value.Repr(got), value.Repr(want))
+			t.Errorf("%s: %s, want %s", text, pyvalue.Repr(got), pyvalue.Repr(want))
 		}
 	}
 	doc, err := parseYAML(

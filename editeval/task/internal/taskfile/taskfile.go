@@ -8,7 +8,7 @@ package taskfile
 import (
 	"errors"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The ways in which a definition can be wrong.
@@ -66,8 +66,8 @@ type Task struct {
 	Filters    []Filter
 	Metrics    []Metric
 
-	Raw     *value.Dict // as written, includes merged
-	Ignored []string    // keys that the harness has and that change nothing here
+	Raw     *pyvalue.Dict // as written, includes merged
+	Ignored []string      // keys that the harness has and that change nothing here
 }
 
 // Fewshot says where examples come from and how they are written.
@@ -87,7 +87,7 @@ type Fewshot struct {
 
 // Generation says how texts are continued.
 type Generation struct {
-	Kwargs      *value.Dict // generation_kwargs with what counts where they say nothing
+	Kwargs      *pyvalue.Dict // generation_kwargs with what counts where they say nothing
 	Until       []string
 	MaxTokens   int // 0: DefaultTokens
 	Temperature float64
@@ -103,7 +103,7 @@ type Filter struct {
 // Step is a function of a filter and its arguments.
 type Step struct {
 	Function string
-	Args     *value.Dict
+	Args     *pyvalue.Dict
 }
 
 // Metric is a metric and how it is aggregated.

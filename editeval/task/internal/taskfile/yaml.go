@@ -11,8 +11,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/modelcompress/compress/internal/strict"
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Bounds on a task file.
@@ -34,14 +34,14 @@ type Function struct {
 // document is a parsed file: its top level, and the lines of keys.
 type document struct {
 	path  string
-	root  *value.Dict
-	lines map[*value.Dict]map[string]int
+	root  *pyvalue.Dict
+	lines map[*pyvalue.Dict]map[string]int
 	known func(name string) string // what package builtin calls a function of this file
 	free  bool                     // what is read now has no influence
 }
 
 // fault is an error at a key of a file.
-func (d *document) fault(at *value.Dict, key string, err error, format string, args ...any) error {
+func (d *document) fault(at *pyvalue.Dict, key string, err error, format string, args ...any) error {
 	where := d.path
 	if line := d.lines[at][key]; line > 0 {
 		where = fmt.Sprintf("%s:%d", d.path, line)
@@ -63,7 +63,7 @@ func parseYAML(path string, text []byte, known func(name string) string) (doc *d
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", path, firstLine(yaml.FormatError(err, false, false)), ErrSyntax)
 	}
-	doc = &document{path: path, lines: map[*value.Dict]map[string]int{}, known: known}
+	doc = &document{path: path, lines: map[*pyvalue.Dict]map[string]int{}, known: known}
 	for _, d := range f.Docs {
 		if d.Body == nil {
 			continue
@@ -75,9 +75,9 @@ func parseYAML(path string, text []byte, known func(name string) string) (doc *d
 		if err != nil {
 			return nil, err
 		}
-		root, ok := v.(*value.Dict)
+		root, ok := v.(*pyvalue.Dict)
 		if !ok {
-			return nil, fmt.Errorf("%s: the file is a %s, want keys and values: %w", path, value.Kind(v), ErrSyntax)
+			return nil, fmt.Errorf("%s: the file is a %s, want keys and values: %w", path, pyvalue.Kind(v), ErrSyntax)
 		}
 		doc.root = root
 	}
@@ -99,7 +99,7 @@ func checkText(path string, text []byte) error {
 	if len(tokens) > maxTokens {
 		return fmt.Errorf("%s: more than %d words and signs: %w", path, maxTokens, ErrLimit)
 	}
-	if at := strict.TooDeep(tokens, maxDepth); at != nil {
+	if at := strictyaml.TooDeep(tokens, maxDepth); at != nil {
 		return fmt.Errorf("%s:%d: nested more than %d deep: %w", path, at.Position.Line, maxDepth, ErrLimit)
 	}
 	return nil
@@ -193,7 +193,7 @@ func scalarText(n ast.Node) string {
 }
 
 func (d *document) mapping(pairs []*ast.MappingValueNode, depth int) (any, error) {
-	dict, lines := value.NewDict(), map[string]int{}
+	dict, lines := pyvalue.NewDict(), map[string]int{}
 	for _, p := range pairs {
 		if _, ok := p.Key.(*ast.MergeKeyNode); ok {
 			return nil, d.at(p, ErrUnsupported, "merge keys (HINT: use include)")
@@ -229,7 +229,7 @@ func (d *document) checkKey(key ast.MapKeyNode) error {
 		return err
 	}
 	if _, isText := v.(string); !isText {
-		return d.at(key, ErrUnsupported, "the key %s is a %s without quotes (HINT: write %q)", t.Value, value.Kind(v), t.Value)
+		return d.at(key, ErrUnsupported, "the key %s is a %s without quotes (HINT: write %q)", t.Value, pyvalue.Kind(v), t.Value)
 	}
 	return nil
 }

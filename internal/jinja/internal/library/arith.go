@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Operate applies +, -, *, /, //, %, ** or ~.
@@ -36,7 +36,7 @@ func (s *Env) Negate(v any) (any, error) {
 	if u, ok := v.(*Undefined); ok {
 		return nil, u.Err()
 	}
-	i, ok := value.Int(v)
+	i, ok := pyvalue.Int(v)
 	if !ok {
 		return nil, typeError("-", v)
 	}
@@ -47,7 +47,7 @@ func (s *Env) Negate(v any) (any, error) {
 func typeError(what string, v ...any) error {
 	kinds := make([]string, len(v))
 	for i, x := range v {
-		kinds[i] = value.Kind(x)
+		kinds[i] = pyvalue.Kind(x)
 	}
 	return fmt.Errorf("%w: %s of %s", ErrType, what, strings.Join(kinds, " and "))
 }
@@ -57,7 +57,7 @@ func (s *Env) percent(text string, args any) (any, error) {
 	if err := s.PayFor(text, args); err != nil {
 		return nil, err
 	}
-	out, err := value.Percent(text, args)
+	out, err := pyvalue.Percent(text, args)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrType, err)
 	}
@@ -69,16 +69,16 @@ func (s *Env) arith(op string, x, y any) (any, error) {
 	if v, ok, err := s.joined(op, x, y); ok {
 		return v, err
 	}
-	i, okI := value.Int(x)
-	j, okJ := value.Int(y)
+	i, okI := pyvalue.Int(x)
+	j, okJ := pyvalue.Int(y)
 	if okI && okJ && op != "/" && op != "**" {
 		return intArith(op, int64(i), int64(j))
 	}
 	if okI && okJ && op == "**" && j >= 0 {
 		return s.power(int64(i), j)
 	}
-	f, okF := value.Number(x)
-	g, okG := value.Number(y)
+	f, okF := pyvalue.Number(x)
+	g, okG := pyvalue.Number(y)
 	if !okF || !okG {
 		return nil, typeError(op, x, y)
 	}
@@ -100,14 +100,14 @@ func (s *Env) concat(x, y any) (any, error) {
 
 // joined is + of texts and lists, and * of one of them and a number.
 func (s *Env) joined(op string, x, y any) (v any, applies bool, err error) {
-	if _, isNumber := value.Int(x); isNumber && op == "*" {
+	if _, isNumber := pyvalue.Int(x); isNumber && op == "*" {
 		x, y = y, x
 	}
-	n, isNumber := value.Int(y)
+	n, isNumber := pyvalue.Int(y)
 	n = max(n, 0)
 	switch x := x.(type) {
-	case value.Tuple:
-		other, ok := y.(value.Tuple)
+	case pyvalue.Tuple:
+		other, ok := y.(pyvalue.Tuple)
 		if !ok && !isNumber || isNumber == (op == "+") {
 			return nil, false, nil
 		}
@@ -116,7 +116,7 @@ func (s *Env) joined(op string, x, y any) (v any, applies bool, err error) {
 		}
 		v, applies, err = s.joined(op, []any(x), y)
 		if list, ok := v.([]any); ok {
-			v = value.Tuple(list)
+			v = pyvalue.Tuple(list)
 		}
 		return v, applies, err
 	case string:
@@ -202,7 +202,7 @@ func floatArith(op string, x, y float64) (any, error) {
 	case "**":
 		z := math.Pow(x, y)
 		if math.IsNaN(z) && !math.IsNaN(x) && !math.IsNaN(y) || math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
-			return nil, fmt.Errorf("%w: %s ** %s is no finite real number", ErrType, value.Repr(x), value.Repr(y))
+			return nil, fmt.Errorf("%w: %s ** %s is no finite real number", ErrType, pyvalue.Repr(x), pyvalue.Repr(y))
 		}
 		return z, nil
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Compare applies ==, !=, <, <=, >, >=, in or not in.
@@ -23,12 +23,12 @@ func (s *Env) Compare(op string, x, y any) (bool, error) {
 			return false, u.Err()
 		}
 	}
-	c, err := value.Compare(x, y)
+	c, err := pyvalue.Compare(x, y)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrType, err)
 	}
-	f, okX := value.Number(x)
-	g, okY := value.Number(y)
+	f, okX := pyvalue.Number(x)
+	g, okY := pyvalue.Number(y)
 	if okX && okY && (math.IsNaN(f) || math.IsNaN(g)) {
 		return false, nil
 	}
@@ -51,7 +51,7 @@ func (s *Env) contains(in, v any) (bool, error) {
 			return false, typeError("in", v, in)
 		}
 		return strings.Contains(in, part), nil
-	case *value.Dict:
+	case *pyvalue.Dict:
 		_, has, err := in.GetKey(v)
 		if err != nil {
 			err = fmt.Errorf("%w: %w", ErrType, err)
@@ -69,7 +69,7 @@ func (s *Env) contains(in, v any) (bool, error) {
 
 // has lists the keys of a dictionary.
 func has(x any) string {
-	if d, ok := x.(*value.Dict); ok {
+	if d, ok := x.(*pyvalue.Dict); ok {
 		return "; known: " + strings.Join(d.Keys(), ", ")
 	}
 	return ""

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Limits on what a rendering may cost.
@@ -75,9 +75,9 @@ func (b *Env) payValue(v any) error {
 		return b.Pay(len(v) / TextStep)
 	case []any:
 		return b.PayFor(v...)
-	case value.Tuple:
+	case pyvalue.Tuple:
 		return b.PayFor(v...)
-	case *value.Dict:
+	case *pyvalue.Dict:
 		for k, item := range v.All() {
 			if err := b.PayFor(k, item); err != nil {
 				return err

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // The ways in which a rendering can fail.
@@ -19,4 +19,4 @@ var (
 )
 
 // errInt: an integer that 64 bits do not hold.
-var errInt = fmt.Errorf("%w: %w", ErrType, value.ErrInt)
+var errInt = fmt.Errorf("%w: %w", ErrType, pyvalue.ErrInt)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 func length(x any, g Given) (any, error) {
@@ -26,7 +26,7 @@ func filterAbs(x any, _ Given) (any, error) {
 		}
 		return max(x, -x), nil
 	case bool:
-		n, _ := value.Int(x)
+		n, _ := pyvalue.Int(x)
 		return int64(n), nil
 	case float64:
 		return math.Abs(x), nil
@@ -36,7 +36,7 @@ func filterAbs(x any, _ Given) (any, error) {
 
 func filterDefault(x any, g Given) (any, error) {
 	_, missing := x.(*Undefined)
-	if missing || g.is(1, "boolean", false) && !value.Truth(x) {
+	if missing || g.is(1, "boolean", false) && !pyvalue.Truth(x) {
 		return g.or(0, "default_value", ""), nil
 	}
 	return x, nil
@@ -47,22 +47,22 @@ func filterInt(x any, g Given) (any, error) {
 		return n, nil
 	}
 	if s, ok := x.(string); ok {
-		base, ok := value.Int(g.or(1, "base", int64(10)))
+		base, ok := pyvalue.Int(g.or(1, "base", int64(10)))
 		if !ok {
 			return nil, typeError("base", g.or(1, "base", nil))
 		}
-		if n, ok, err := value.ParseInt(s, base); err != nil {
+		if n, ok, err := pyvalue.ParseInt(s, base); err != nil {
 			return nil, errInt
 		} else if ok {
 			return n, nil
 		}
-		f, ok := value.ParseFloat(s)
+		f, ok := pyvalue.ParseFloat(s)
 		if !ok {
 			return g.or(0, "default", int64(0)), nil
 		}
 		x = f
 	}
-	f, ok := value.Number(x)
+	f, ok := pyvalue.Number(x)
 	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
 		return g.or(0, "default", int64(0)), nil
 	}
@@ -74,11 +74,11 @@ func filterInt(x any, g Given) (any, error) {
 
 func filterFloat(x any, g Given) (any, error) {
 	if s, ok := x.(string); ok {
-		if f, ok := value.ParseFloat(s); ok {
+		if f, ok := pyvalue.ParseFloat(s); ok {
 			return f, nil
 		}
 	}
-	if f, ok := value.Number(x); ok {
+	if f, ok := pyvalue.Number(x); ok {
 		return f, nil
 	}
 	return g.or(0, "default", 0.0), nil
@@ -127,7 +127,7 @@ func filterReplace(x any, g Given) (any, error) {
 		return nil, err
 	}
 	n := -1
-	if v, ok := value.Int(g.or(2, "count", nil)); ok {
+	if v, ok := pyvalue.Int(g.or(2, "count", nil)); ok {
 		n = v
 	}
 	s, err := g.Str(x)
@@ -148,23 +148,23 @@ func filterReplace(x any, g Given) (any, error) {
 
 func filterRound(x any, g Given) (any, error) {
 	if b, isBool := x.(bool); isBool {
-		n, _ := value.Int(b)
+		n, _ := pyvalue.Int(b)
 		x = int64(n)
 	}
-	f, ok := value.Number(x)
-	n, okN := value.Int(g.or(0, "precision", int64(0)))
+	f, ok := pyvalue.Number(x)
+	n, okN := pyvalue.Int(g.or(0, "precision", int64(0)))
 	if !ok || !okN {
 		return nil, typeError("round", x)
 	}
 	scale := math.Pow(10, float64(n))
-	switch method := value.Str(g.or(1, "method", "common")); method {
+	switch method := pyvalue.Str(g.or(1, "method", "common")); method {
 	case "common":
 		if i, isInt := x.(int64); isInt && n >= 0 {
 			return i, nil
 		} else if isInt {
-			return int64(value.Round(f, n)), nil
+			return int64(pyvalue.Round(f, n)), nil
 		}
-		return value.Round(f, n), nil
+		return pyvalue.Round(f, n), nil
 	case "ceil":
 		return math.Ceil(f*scale) / scale, nil
 	case "floor":
@@ -182,7 +182,7 @@ func filterTrim(x any, g Given) (any, error) {
 	if chars, ok := g.or(0, "chars", nil).(string); ok {
 		return strings.Trim(s, chars), nil
 	}
-	return value.Strip(s), nil
+	return pyvalue.Strip(s), nil
 }
 
 // escapes of HTML.
@@ -195,7 +195,7 @@ func filterAttribute(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := x.(*value.Dict); ok { // keys are no attributes
+	if _, ok := x.(*pyvalue.Dict); ok { // keys are no attributes
 		if f, ok := Methods["dict"][name]; ok {
 			return &Native{name, x, f}, nil
 		}
@@ -244,7 +244,7 @@ func filterFormat(x any, g Given) (any, error) {
 		return nil, err
 	}
 	if len(g.Names) == 0 {
-		return g.percent(s, value.Tuple(g.List))
+		return g.percent(s, pyvalue.Tuple(g.List))
 	}
 	if len(g.List) > 0 {
 		return nil, fmt.Errorf("%w: places and names at once", ErrType)
@@ -330,7 +330,7 @@ func filterWordCount(x any, g Given) (any, error) {
 // filterJSON is tojson: Jinja's sorts keys and escapes what means something in HTML; that of chat templates does neither.
 func filterJSON(x any, g Given) (any, error) {
 	plain := g.PlainJSON
-	style := value.JSON{
+	style := pyvalue.JSON{
 		ASCII: !plain || g.is(1, "ensure_ascii", false), HTML: !plain, Sort: !plain || g.is(3, "sort_keys", false), MaxBytes: MaxOutput,
 	}
 	if !plain && (len(g.List) > 1 || g.or(1, "ensure_ascii", nil) != nil || g.or(2, "separators", nil) != nil || g.or(3, "sort_keys", nil) != nil) {
@@ -341,7 +341,7 @@ func filterJSON(x any, g Given) (any, error) {
 		if err != nil || len(list) != 2 {
 			return nil, typeError("separators", separators)
 		}
-		style.Item, style.Key = value.Str(list[0]), value.Str(list[1])
+		style.Item, style.Key = pyvalue.Str(list[0]), pyvalue.Str(list[1])
 	}
 	switch indent := g.or(0, "indent", nil).(type) {
 	case nil:

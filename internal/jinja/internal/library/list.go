@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // items is iterate that copies.
@@ -135,7 +135,7 @@ func (g Given) keys(list []any, sensitive bool, get func(v any) (any, error)) ([
 			return nil, u.Err()
 		}
 		if s, ok := key.(string); ok && !sensitive {
-			key = value.Lower(s)
+			key = pyvalue.Lower(s)
 		}
 		out[i] = keyed{key, item}
 	}
@@ -150,7 +150,7 @@ func order(list []keyed, reverse bool) error {
 		sign = -1
 	}
 	slices.SortStableFunc(list, func(a, b keyed) int {
-		c, err := value.Compare(a.key, b.key)
+		c, err := pyvalue.Compare(a.key, b.key)
 		if err != nil && fault == nil {
 			fault = fmt.Errorf("%w: %w", ErrType, err)
 		}
@@ -181,7 +181,7 @@ func (g Given) several(attribute any, sensitive bool) func(v any) (any, error) {
 				return nil, err
 			}
 			if s, ok := x.(string); ok && !sensitive {
-				x = value.Lower(s)
+				x = pyvalue.Lower(s)
 			}
 			out = append(out, x)
 		}
@@ -203,14 +203,14 @@ func filterSort(x any, g Given) (any, error) {
 }
 
 func filterDictSort(x any, g Given) (any, error) {
-	d, ok := x.(*value.Dict)
+	d, ok := x.(*pyvalue.Dict)
 	if !ok {
 		return nil, typeError("dictsort", x)
 	}
 	at := map[string]int64{"key": 0, "value": 1}
-	by, ok := at[value.Str(g.or(1, "by", "key"))]
+	by, ok := at[pyvalue.Str(g.or(1, "by", "key"))]
 	if !ok {
-		return nil, fmt.Errorf("%w: dictsort by %s; known: key, value", ErrUnknown, value.Repr(g.or(1, "by", nil)))
+		return nil, fmt.Errorf("%w: dictsort by %s; known: key, value", ErrUnknown, pyvalue.Repr(g.or(1, "by", nil)))
 	}
 	list, _ := dictItems(d, g)
 	sorted, err := g.keys(list.([]any), g.is(0, "case_sensitive", false), g.getter(by))
@@ -240,14 +240,14 @@ func filterGroup(x any, g Given) (any, error) {
 	out := []any{}
 	for i := 0; i < len(sorted); {
 		n := 1
-		for i+n < len(sorted) && value.Equal(sorted[i].key, sorted[i+n].key) {
+		for i+n < len(sorted) && pyvalue.Equal(sorted[i].key, sorted[i+n].key) {
 			n++
 		}
 		name, err := key(sorted[i].item)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, value.Tuple{name, itemsOf(sorted[i : i+n])})
+		out = append(out, pyvalue.Tuple{name, itemsOf(sorted[i : i+n])})
 		i += n
 	}
 	return out, nil
@@ -276,7 +276,7 @@ func filterUnique(x any, g Given) (any, error) {
 		return nil, err
 	}
 	all, err := g.keys(list, g.is(0, "case_sensitive", false), g.getter(g.or(1, "attribute", nil)))
-	seen, out := value.NewDict(), []any{}
+	seen, out := pyvalue.NewDict(), []any{}
 	for _, k := range all {
 		_, has, keyErr := seen.GetKey(k.key)
 		if keyErr != nil {
@@ -307,7 +307,7 @@ func extreme(sign int) Action {
 		}
 		best := all[0]
 		for _, v := range all[1:] {
-			c, err := value.Compare(v.key, best.key)
+			c, err := pyvalue.Compare(v.key, best.key)
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrType, err)
 			}
@@ -369,7 +369,7 @@ func filterItems(x any, g Given) (any, error) {
 	if s, ok := x.(string); ok && s == "" { // what is not defined has none
 		return []any{}, nil
 	}
-	d, ok := x.(*value.Dict)
+	d, ok := x.(*pyvalue.Dict)
 	if !ok {
 		return nil, typeError("items", x)
 	}

@@ -8,30 +8,30 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Methods are those of texts, lists and dictionaries, by the name of the type. None changes its subject.
 var Methods = map[string]map[string]Function{
 	"str": {
-		"capitalize":   {"", texts(value.Capitalize)},
+		"capitalize":   {"", texts(pyvalue.Capitalize)},
 		"center":       {"width fillchar", justified('c')},
 		"count":        {"sub", textCount},
 		"endswith":     {"affix", textTest(strings.HasSuffix)},
 		"find":         {"sub", textFind(strings.Index)},
 		"format":       {"*", textFormat},
 		"index":        {"sub", textIndex(strings.Index)},
-		"isalnum":      {"", every(value.IsAlnum)},
+		"isalnum":      {"", every(pyvalue.IsAlnum)},
 		"isalpha":      {"", every(unicode.IsLetter)},
 		"isdecimal":    {"", every(unicode.IsDigit)},
-		"isdigit":      {"", func(x any, _ Given) (any, error) { return value.IsDigit(x.(string)), nil }},
+		"isdigit":      {"", func(x any, _ Given) (any, error) { return pyvalue.IsDigit(x.(string)), nil }},
 		"islower":      {"", isCase(unicode.IsLower, unicode.IsUpper)},
 		"isnumeric":    {"", every(unicode.IsNumber)},
-		"isspace":      {"", every(value.IsSpace)},
+		"isspace":      {"", every(pyvalue.IsSpace)},
 		"isupper":      {"", isCase(unicode.IsUpper, unicode.IsLower)},
 		"join":         {"iterable", textJoin},
 		"ljust":        {"width fillchar", justified('l')},
-		"lower":        {"", texts(value.Lower)},
+		"lower":        {"", texts(pyvalue.Lower)},
 		"lstrip":       {"chars", strip(strings.TrimLeftFunc, strings.TrimLeft)},
 		"partition":    {"sep", partition(strings.Index)},
 		"removeprefix": {"affix", cutAffix(strings.TrimPrefix)},
@@ -47,9 +47,9 @@ var Methods = map[string]map[string]Function{
 		"splitlines":   {"keepends", splitLines},
 		"startswith":   {"affix", textTest(strings.HasPrefix)},
 		"strip":        {"chars", strip(strings.TrimFunc, strings.Trim)},
-		"swapcase":     {"", texts(value.SwapCase)},
-		"title":        {"", texts(value.Title)},
-		"upper":        {"", texts(value.Upper)},
+		"swapcase":     {"", texts(pyvalue.SwapCase)},
+		"title":        {"", texts(pyvalue.Title)},
+		"upper":        {"", texts(pyvalue.Upper)},
 		"zfill":        {"width", zeroFill},
 	},
 	"list":  {"count": {"value", listCount}, "index": {"value", listIndex}, "copy": {"", itself}},
@@ -102,7 +102,7 @@ func zeroFill(x any, g Given) (any, error) {
 }
 
 func textFormat(x any, g Given) (any, error) {
-	s, err := value.Fields(x.(string), g.List, func(name string) (any, bool) { v, ok := g.Named[name]; return v, ok })
+	s, err := pyvalue.Fields(x.(string), g.List, func(name string) (any, bool) { v, ok := g.Named[name]; return v, ok })
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrType, err)
 	}
@@ -123,11 +123,11 @@ func partition(find func(s, sep string) int) Action {
 		at := find(s, sep)
 		switch {
 		case at >= 0:
-			return value.Tuple{s[:at], sep, s[at+len(sep):]}, nil
+			return pyvalue.Tuple{s[:at], sep, s[at+len(sep):]}, nil
 		case find("aa", "a") == 1: // from the right
-			return value.Tuple{"", "", s}, nil
+			return pyvalue.Tuple{"", "", s}, nil
 		}
-		return value.Tuple{s, "", ""}, nil
+		return pyvalue.Tuple{s, "", ""}, nil
 	}
 }
 
@@ -136,7 +136,7 @@ func strip(space func(string, func(rune) bool) string, set func(string, string) 
 		if chars, ok := g.or(0, "chars", nil).(string); ok {
 			return set(x.(string), chars), nil
 		}
-		return space(x.(string), value.IsSpace), nil
+		return space(x.(string), pyvalue.IsSpace), nil
 	}
 }
 
@@ -150,7 +150,7 @@ func cutAffix(f func(s, affix string) string) Action {
 // split is split and rsplit: at white space, or at a separator; at most so many times.
 func split(right bool) Action {
 	return func(x any, g Given) (any, error) {
-		limit, ok := value.Int(g.or(1, "maxsplit", int64(-1)))
+		limit, ok := pyvalue.Int(g.or(1, "maxsplit", int64(-1)))
 		if !ok {
 			return nil, typeError("maxsplit", g.or(1, "maxsplit", nil))
 		}
@@ -163,7 +163,7 @@ func split(right bool) Action {
 		}
 		s, ok := sep.(string)
 		if !ok || s == "" {
-			return nil, fmt.Errorf("%w: separator %s", ErrType, value.Repr(sep))
+			return nil, fmt.Errorf("%w: separator %s", ErrType, pyvalue.Repr(sep))
 		}
 		if err := g.Pay(strings.Count(x.(string), s) + 1); err != nil {
 			return nil, err
@@ -184,7 +184,7 @@ func split(right bool) Action {
 func countWords(s string) int {
 	n, inside := 0, false
 	for _, r := range s {
-		space := value.IsSpace(r)
+		space := pyvalue.IsSpace(r)
 		if !space && !inside {
 			n++
 		}
@@ -196,19 +196,19 @@ func countWords(s string) int {
 // splitSpace splits at white space. A limit leaves the rest as it is.
 func splitSpace(s string, limit int, right bool) (any, error) {
 	if limit < 0 {
-		return listOf(strings.FieldsFunc(s, value.IsSpace)), nil
+		return listOf(strings.FieldsFunc(s, pyvalue.IsSpace)), nil
 	}
 	if right {
 		return splitSpaceRight(s, limit), nil
 	}
 	var parts []string
-	s = strings.TrimLeftFunc(s, value.IsSpace)
+	s = strings.TrimLeftFunc(s, pyvalue.IsSpace)
 	for ; limit > 0 && s != ""; limit-- {
-		at := strings.IndexFunc(s, value.IsSpace)
+		at := strings.IndexFunc(s, pyvalue.IsSpace)
 		if at < 0 {
 			break
 		}
-		parts, s = append(parts, s[:at]), strings.TrimLeftFunc(s[at:], value.IsSpace)
+		parts, s = append(parts, s[:at]), strings.TrimLeftFunc(s[at:], pyvalue.IsSpace)
 	}
 	if s != "" {
 		parts = append(parts, s)
@@ -219,14 +219,14 @@ func splitSpace(s string, limit int, right bool) (any, error) {
 // splitSpaceRight splits at the last limit places with white space.
 func splitSpaceRight(s string, limit int) any {
 	var parts []string
-	s = strings.TrimRightFunc(s, value.IsSpace)
+	s = strings.TrimRightFunc(s, pyvalue.IsSpace)
 	for ; limit > 0 && s != ""; limit-- {
-		at := strings.LastIndexFunc(s, value.IsSpace)
+		at := strings.LastIndexFunc(s, pyvalue.IsSpace)
 		if at < 0 {
 			break
 		}
 		_, n := utf8.DecodeRuneInString(s[at:])
-		parts, s = append(parts, s[at+n:]), strings.TrimRightFunc(s[:at], value.IsSpace)
+		parts, s = append(parts, s[at+n:]), strings.TrimRightFunc(s[:at], pyvalue.IsSpace)
 	}
 	if s != "" {
 		parts = append(parts, s)
@@ -269,14 +269,14 @@ func splitLines(x any, g Given) (any, error) {
 // textTest is startswith and endswith: of one text, or of any in a tuple.
 func textTest(f func(s, affix string) bool) Action {
 	return func(x any, g Given) (any, error) {
-		list, ok := g.or(0, "affix", nil).(value.Tuple)
+		list, ok := g.or(0, "affix", nil).(pyvalue.Tuple)
 		if !ok {
-			list = value.Tuple{g.or(0, "affix", nil)}
+			list = pyvalue.Tuple{g.or(0, "affix", nil)}
 		}
 		for _, v := range list {
 			affix, ok := v.(string)
 			if !ok {
-				return nil, fmt.Errorf("%w: affix is %s, want a str or a tuple of these", ErrType, value.Kind(v))
+				return nil, fmt.Errorf("%w: affix is %s, want a str or a tuple of these", ErrType, pyvalue.Kind(v))
 			}
 			if f(x.(string), affix) {
 				return true, nil
@@ -306,7 +306,7 @@ func textIndex(find func(s, sub string) int) Action {
 	return func(x any, g Given) (any, error) {
 		v, err := textFind(find)(x, g)
 		if err == nil && v.(int64) < 0 {
-			err = fmt.Errorf("%w: %s is not in the text", ErrType, value.Repr(g.or(0, "sub", nil)))
+			err = fmt.Errorf("%w: %s is not in the text", ErrType, pyvalue.Repr(g.or(0, "sub", nil)))
 		}
 		return v, err
 	}
@@ -321,7 +321,7 @@ func textJoin(x any, g Given) (any, error) {
 	for i, v := range list {
 		var ok bool
 		if parts[i], ok = v.(string); !ok {
-			return nil, fmt.Errorf("%w: join of a list whose item %d is %s, want str", ErrType, i, value.Kind(v))
+			return nil, fmt.Errorf("%w: join of a list whose item %d is %s, want str", ErrType, i, pyvalue.Kind(v))
 		}
 	}
 	return g.join(parts, x)
@@ -333,9 +333,9 @@ func listIndex(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(list, func(y any) bool { return value.Equal(v, y) })
+	at := slices.IndexFunc(list, func(y any) bool { return pyvalue.Equal(v, y) })
 	if at < 0 {
-		return nil, fmt.Errorf("%w: %s is not in %s", ErrType, value.Repr(v), value.Repr(x))
+		return nil, fmt.Errorf("%w: %s is not in %s", ErrType, pyvalue.Repr(v), pyvalue.Repr(x))
 	}
 	return int64(at), nil
 }
@@ -344,7 +344,7 @@ func listCount(x any, g Given) (any, error) {
 	list, err := g.Iterate(x)
 	n := int64(0)
 	for _, v := range list {
-		if value.Equal(v, g.or(0, "value", nil)) {
+		if pyvalue.Equal(v, g.or(0, "value", nil)) {
 			n++
 		}
 	}
@@ -352,7 +352,7 @@ func listCount(x any, g Given) (any, error) {
 }
 
 func dictGet(x any, g Given) (any, error) {
-	v, ok, err := x.(*value.Dict).GetKey(g.or(0, "key", nil))
+	v, ok, err := x.(*pyvalue.Dict).GetKey(g.or(0, "key", nil))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrType, err)
 	}
@@ -364,15 +364,15 @@ func dictGet(x any, g Given) (any, error) {
 
 func dictItems(x any, _ Given) (any, error) {
 	out := []any{}
-	for k, v := range x.(*value.Dict).All() {
-		out = append(out, value.Tuple{k, v})
+	for k, v := range x.(*pyvalue.Dict).All() {
+		out = append(out, pyvalue.Tuple{k, v})
 	}
 	return out, nil
 }
 
 func dictValues(x any, _ Given) (any, error) {
 	out := []any{}
-	for _, v := range x.(*value.Dict).All() {
+	for _, v := range x.(*pyvalue.Dict).All() {
 		out = append(out, v)
 	}
 	return out, nil

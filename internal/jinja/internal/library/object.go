@@ -3,7 +3,7 @@ package library
 import (
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Undefined is the value of what is not there.
@@ -88,7 +88,7 @@ func (s *Env) Truth(v any) (bool, error) {
 		}
 		return false, nil
 	}
-	return value.Truth(v), nil
+	return pyvalue.Truth(v), nil
 }
 
 // Equal is a == b.
@@ -110,7 +110,7 @@ func (s *Env) Equal(a, b any) (bool, error) {
 	if err := s.PayFor(a, b); err != nil {
 		return false, err
 	}
-	return value.Equal(a, b), nil
+	return pyvalue.Equal(a, b), nil
 }
 
 // Str is str(v), paid for.
@@ -124,12 +124,12 @@ func (s *Env) Str(v any) (string, error) {
 		}
 		return "", nil
 	case Object:
-		return "", fmt.Errorf("%w: a %s is written as text", ErrType, value.Kind(v))
+		return "", fmt.Errorf("%w: a %s is written as text", ErrType, pyvalue.Kind(v))
 	}
 	if err := s.payValue(v); err != nil {
 		return "", err
 	}
-	text := value.Str(v)
+	text := pyvalue.Str(v)
 	return text, s.PayText(len(text))
 }
 
@@ -143,9 +143,9 @@ func (s *Env) Iterate(v any) ([]any, error) {
 		return nil, nil
 	case []any:
 		return v, nil
-	case value.Tuple:
+	case pyvalue.Tuple:
 		return v, nil
-	case *value.Dict:
+	case *pyvalue.Dict:
 		return v.AllKeys(), s.Pay(v.Len())
 	case string:
 		list := make([]any, 0, len(v))
@@ -154,7 +154,7 @@ func (s *Env) Iterate(v any) ([]any, error) {
 		}
 		return list, s.Pay(len(list))
 	}
-	return nil, fmt.Errorf("%w: %s has no items", ErrType, value.Kind(v))
+	return nil, fmt.Errorf("%w: %s has no items", ErrType, pyvalue.Kind(v))
 }
 
 // Attribute is v.name: a method, then what it holds.
@@ -166,20 +166,20 @@ func (s *Env) Attribute(v any, name string) (any, error) {
 		if item, ok := x.Get(name); ok {
 			return item, nil
 		}
-	case value.Tuple: // of groupby
+	case pyvalue.Tuple: // of groupby
 		if len(x) == 2 && (name == "grouper" || name == "list") {
 			return x[map[string]int{"grouper": 0, "list": 1}[name]], nil
 		}
 	}
-	if f, ok := Methods[value.Kind(v)][name]; ok {
+	if f, ok := Methods[pyvalue.Kind(v)][name]; ok {
 		return &Native{name, v, f}, nil
 	}
-	if d, ok := v.(*value.Dict); ok {
+	if d, ok := v.(*pyvalue.Dict); ok {
 		if item, ok := d.Get(name); ok {
 			return item, nil
 		}
 	}
-	return &Undefined{What: fmt.Sprintf("%q of a %s%s", name, value.Kind(v), has(v))}, nil
+	return &Undefined{What: fmt.Sprintf("%q of a %s%s", name, pyvalue.Kind(v), has(v))}, nil
 }
 
 // Item is v[key]: an item, then an attribute.
@@ -187,7 +187,7 @@ func (s *Env) Item(v, key any) (any, error) {
 	if u, ok := v.(*Undefined); ok {
 		return nil, u.Err()
 	}
-	if d, ok := v.(*value.Dict); ok {
+	if d, ok := v.(*pyvalue.Dict); ok {
 		item, has, err := d.GetKey(key)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrType, err)
@@ -199,9 +199,9 @@ func (s *Env) Item(v, key any) (any, error) {
 	if name, ok := key.(string); ok {
 		return s.Attribute(v, name)
 	}
-	n, ok := value.Int(key)
-	if _, isDict := v.(*value.Dict); !ok || isDict {
-		return &Undefined{What: fmt.Sprintf("item %s of a %s%s", value.Repr(key), value.Kind(v), has(v))}, nil
+	n, ok := pyvalue.Int(key)
+	if _, isDict := v.(*pyvalue.Dict); !ok || isDict {
+		return &Undefined{What: fmt.Sprintf("item %s of a %s%s", pyvalue.Repr(key), pyvalue.Kind(v), has(v))}, nil
 	}
 	items, err := s.Iterate(v)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Env) Item(v, key any) (any, error) {
 		n += len(items)
 	}
 	if n < 0 || n >= len(items) {
-		return &Undefined{What: fmt.Sprintf("item %s of a %s of %d items", value.Repr(key), value.Kind(v), len(items))}, nil
+		return &Undefined{What: fmt.Sprintf("item %s of a %s of %d items", pyvalue.Repr(key), pyvalue.Kind(v), len(items))}, nil
 	}
 	return items[n], nil
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Given is the arguments of a call.
@@ -32,7 +32,7 @@ func (g Given) text(i int, name string, without any) (string, error) {
 	v := g.or(i, name, without)
 	s, ok := v.(string)
 	if !ok {
-		return "", fmt.Errorf("%w: %s is %s, want a str", ErrType, name, value.Kind(v))
+		return "", fmt.Errorf("%w: %s is %s, want a str", ErrType, name, pyvalue.Kind(v))
 	}
 	return s, nil
 }
@@ -40,15 +40,17 @@ func (g Given) text(i int, name string, without any) (string, error) {
 // int is an argument that must be a whole number.
 func (g Given) int(i int, name string, without int) (int, error) {
 	v := g.or(i, name, int64(without))
-	n, ok := value.Int(v)
+	n, ok := pyvalue.Int(v)
 	if !ok {
-		return 0, fmt.Errorf("%w: %s is %s, want an int", ErrType, name, value.Kind(v))
+		return 0, fmt.Errorf("%w: %s is %s, want an int", ErrType, name, pyvalue.Kind(v))
 	}
 	return n, nil
 }
 
 // is is an argument that counts as true or false.
-func (g Given) is(i int, name string, without bool) bool { return value.Truth(g.or(i, name, without)) }
+func (g Given) is(i int, name string, without bool) bool {
+	return pyvalue.Truth(g.or(i, name, without))
+}
 
 // Action is what a filter, a method, a test or a function does with x, its subject.
 type Action func(x any, g Given) (any, error)
@@ -96,7 +98,7 @@ var Filters = map[string]Function{
 	"abs":           {"", filterAbs},
 	"attr":          {"name", filterAttribute},
 	"batch":         {"linecount fill_with", filterBatch},
-	"capitalize":    {"", texts(value.Capitalize)},
+	"capitalize":    {"", texts(pyvalue.Capitalize)},
 	"center":        {"width", filterCenter},
 	"count":         {"", length},
 	"d":             {"default_value boolean", filterDefault},
@@ -116,7 +118,7 @@ var Filters = map[string]Function{
 	"last":          {"", end1(func(n int) int { return n - 1 })},
 	"length":        {"", length},
 	"list":          {"", func(x any, g Given) (any, error) { return items(x, g) }},
-	"lower":         {"", texts(value.Lower)},
+	"lower":         {"", texts(pyvalue.Lower)},
 	"map":           {"*", filterMap},
 	"max":           {"case_sensitive attribute", extreme(1)},
 	"min":           {"case_sensitive attribute", extreme(-1)},
@@ -133,12 +135,12 @@ var Filters = map[string]Function{
 	"sort":          {"reverse case_sensitive attribute", filterSort},
 	"string":        {"", texts(func(s string) string { return s })},
 	"sum":           {"attribute start", filterSum},
-	"title":         {"", texts(value.TitleWords)},
+	"title":         {"", texts(pyvalue.TitleWords)},
 	"tojson":        {"indent ensure_ascii separators sort_keys", filterJSON},
 	"trim":          {"chars", filterTrim},
 	"truncate":      {"length killwords end leeway", filterTruncate},
 	"unique":        {"case_sensitive attribute", filterUnique},
-	"upper":         {"", texts(value.Upper)},
+	"upper":         {"", texts(pyvalue.Upper)},
 	"wordcount":     {"", filterWordCount},
 }
 
@@ -154,7 +156,7 @@ var Globals = map[string]Function{
 func globalRange(_ any, g Given) (any, error) {
 	var n [3]int
 	for i, v := range g.List {
-		k, ok := value.Int(v)
+		k, ok := pyvalue.Int(v)
 		if !ok {
 			return nil, typeError("range", g.List...)
 		}
@@ -188,7 +190,7 @@ func (g Given) pairs(set func(k, v any) error) error {
 		return fmt.Errorf("%w: %d arguments, want one", ErrType, len(g.List))
 	}
 	for _, from := range g.List {
-		d, isDict := from.(*value.Dict)
+		d, isDict := from.(*pyvalue.Dict)
 		items, err := g.Iterate(from)
 		if err != nil {
 			return err
@@ -220,7 +222,7 @@ func (g Given) pairs(set func(k, v any) error) error {
 }
 
 func globalDict(_ any, g Given) (any, error) {
-	d := value.NewDict()
+	d := pyvalue.NewDict()
 	if err := g.pairs(d.SetKey); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrType, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unicode"
 
-	"github.com/modelcompress/compress/internal/value"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // Tests are those of Jinja's "is".
@@ -23,7 +23,7 @@ var Tests = map[string]Function{
 	"lower":       {"", isCase(unicode.IsLower, unicode.IsUpper)},
 	"mapping":     kindTest("dict"),
 	"none":        kindTest("None"),
-	"number":      {"", func(x any, _ Given) (any, error) { _, ok := value.Number(x); return ok, nil }},
+	"number":      {"", func(x any, _ Given) (any, error) { _, ok := pyvalue.Number(x); return ok, nil }},
 	"odd":         {"", remainder(1)},
 	"sameas":      {"other", sameAs},
 	"sequence":    {"", isSequence},
@@ -40,7 +40,7 @@ var Tests = map[string]Function{
 
 // kindTest is a test of a value's type.
 func kindTest(kind string) Function {
-	return Function{"", func(x any, _ Given) (any, error) { return value.Kind(x) == kind, nil }}
+	return Function{"", func(x any, _ Given) (any, error) { return pyvalue.Kind(x) == kind, nil }}
 }
 
 // comparison is a test that compares with its argument.
@@ -57,27 +57,27 @@ func remainder(want float64) Action {
 		if u, ok := x.(*Undefined); ok {
 			return false, u.Err()
 		}
-		f, _ := value.Number(rest)
+		f, _ := pyvalue.Number(rest)
 		return f == want, err
 	}
 }
 
 func divisible(x any, g Given) (any, error) {
 	rest, err := g.arith("%", x, g.or(0, "num", nil))
-	f, _ := value.Number(rest)
+	f, _ := pyvalue.Number(rest)
 	return f == 0 && err == nil, err
 }
 
 func sameAs(x any, g Given) (any, error) {
 	y := g.or(0, "other", nil)
-	if value.Kind(x) != value.Kind(y) {
+	if pyvalue.Kind(x) != pyvalue.Kind(y) {
 		return false, nil
 	}
 	switch x.(type) {
-	case nil, bool, *value.Dict, *Namespace:
+	case nil, bool, *pyvalue.Dict, *Namespace:
 		return x == y, nil
 	}
-	return false, fmt.Errorf("%w: sameas of a %s, which depends on how values are stored", ErrUnknown, value.Kind(x))
+	return false, fmt.Errorf("%w: sameas of a %s, which depends on how values are stored", ErrUnknown, pyvalue.Kind(x))
 }
 
 func isIterable(x any, g Given) (any, error) {
@@ -85,7 +85,7 @@ func isIterable(x any, g Given) (any, error) {
 		_, err := g.orEmpty(u)
 		return err == nil, err
 	}
-	switch value.Kind(x) {
+	switch pyvalue.Kind(x) {
 	case "str", "list", "tuple", "dict":
 		return true, nil
 	}

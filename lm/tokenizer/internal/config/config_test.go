@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 func node(t *testing.T, text string) *Node {
@@ -110,7 +110,7 @@ func FuzzString(f *testing.F) {
 	f.Add(`"a\n\u00e9\ud83d\ude00\/"`)
 	f.Add(`"\ud800"`)
 	f.Fuzz(func(t *testing.T, text string) {
-		defer hostile.Watch(t, len(text))()
+		defer fuzzlimit.Watch(t, len(text))()
 		c, err := NewCursor(text)
 		if err != nil {
 			return

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/hostile"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"pgregory.net/rapid"
 )
 
@@ -202,7 +202,7 @@ func FuzzFind(f *testing.F) {
 	f.Add(`(?i:'s|'t)|\p{L}+|\s+(?!\S)|[^\s\p{L}]++`, "It's  a test")
 	f.Add(`(?<=a)[b-d&&[^c]]{1,3}?|(?>x+)y|\bz\B|^$`, "abd\nxxy z")
 	f.Fuzz(func(t *testing.T, source, text string) {
-		defer hostile.Watch(t, len(source)+len(text))()
+		defer fuzzlimit.Watch(t, len(source)+len(text))()
 		p, err := Compile(source)
 		if err != nil {
 			if !errors.Is(err, ErrUnsupported) {

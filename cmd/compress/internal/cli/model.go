@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// Load opens a model on the device that the flags ask for.
+func (j *Job) Load(path string, o lm.Options) (*lm.Model, error) {
+	if err := ModelFolder(path); err != nil {
+		return nil, err
+	}
+	dev, err := j.Device()
+	if err != nil {
+		return nil, err
+	}
+	return lm.Load(j.Ctx, path, dev, o)
+}
+
+// Tokenizer loads the tokenizer in a model's folder; nil if it has none. One with more tokens than the model knows is an error.
+func Tokenizer(m *lm.Model) (*tokenizer.Tokenizer, error) {
+	tok, err := tokenizer.Load(m.Path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = checkpoint.FitTokenizer(m.Path(), tok, m.Config())
+	}
+	return tok, err
+}
+
+// Text makes a nil tokenizer a nil interface, which is what corpus asks about.
+func Text(tok *tokenizer.Tokenizer) corpus.Tokenizer {
+	if tok == nil {
+		return nil
+	}
+	return tok
+}
+
+// Cut lays windows over a file (text, JSONL or token ids) for a model: of the default length where none is asked for, with no
+// id that the model does not know.
+func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows, error) {
+	tok, err := Tokenizer(m)
+	if err != nil {
+		return corpus.Windows{}, err
+	}
+	if o.VocabSize = m.Config().Vocab; o.SeqLen == 0 {
+		o.SeqLen = DefaultLength(m)
+	}
+	return corpus.Cut(j.Ctx, path, Text(tok), o)
+}
+
+// Sample draws windows from a file for a model, with the job's seed; otherwise like Cut. It refuses windows whose activations
+// do not fit into memory.
+func (j *Job) Sample(m *lm.Model, path string, o corpus.SampleOptions) (corpus.Windows, error) {
+	tok, err := Tokenizer(m)
+	if err != nil {
+		return corpus.Windows{}, err
+	}
+	if o.VocabSize = m.Config().Vocab; o.SeqLen == 0 {
+		o.SeqLen = DefaultLength(m)
+	}
+	o.Seed = j.Seed
+	w, err := corpus.Sample(j.Ctx, path, Text(tok), o)
+	if err == nil {
+		err = fits(m, w)
+	}
+	return w, err
+}
+
+// DefaultLength is 2048 tokens, or the model's positions if they are fewer.
+func DefaultLength(m *lm.Model) int {
+	if p := m.Config().MaxPositions; p > 0 {
+		return min(p, 2048)
+	}
+	return 2048
+}
+
+// Beyond says that windows are longer than a model was made for; "" if they are not.
+func Beyond(m *lm.Model, seqlen int) string {
+	if p := m.Config().MaxPositions; p > 0 && seqlen > p {
+		return fmt.Sprintf("windows of %d tokens are longer than the %d positions of the model's configuration", seqlen, p)
+	}
+	return ""
+}

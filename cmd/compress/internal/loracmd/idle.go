@@ -1,0 +1,47 @@
+package loracmd
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+)
+
+// only lists the flags that have an effect on some kinds only.
+var only = []struct {
+	flags, kinds []string
+}{
+	{[]string{"equivalent-rank", "shards", "private", "sampling", "paired"}, []string{"mos"}},
+	{[]string{"dora", "lora-bias", "rank-pattern", "alpha-pattern"}, []string{"lora"}},
+	{[]string{"d-initial"}, []string{"vera"}},
+	{[]string{"unshared", "in-parts", "out-parts"}, []string{"prolora"}},
+	{[]string{"rank", "alpha", "dropout", "rslora", "bias"}, []string{"mos", "lora", "vera", "prolora"}},
+}
+
+// Idle refuses flags that were given and would have no effect beside the others.
+func Idle(f *pflag.FlagSet) error {
+	value := func(name string) string { return f.Lookup(name).Value.String() }
+	if kind := value("kind"); f.Changed("kind") || !f.Changed("init") {
+		for _, o := range only {
+			for _, name := range o.flags {
+				if f.Changed(name) && !slices.Contains(o.kinds, kind) {
+					return cli.Usagef("--%s is for --kind %s, not %s", name, strings.Join(o.kinds, ", "), kind)
+				}
+			}
+		}
+	}
+	for _, pair := range [][2]string{{"eval-every", "eval"}, {"keep-best", "eval"}, {"allow-other-base", "init"}} {
+		if f.Changed(pair[0]) && value(pair[1]) == "" {
+			return cli.Usagef("--%s has no effect without --%s", pair[0], pair[1])
+		}
+	}
+	if f.Changed("batch") && value("batch") == "0" {
+		return cli.Usagef("--batch 0: a step has at least one sequence")
+	}
+	if f.Changed("batch") && f.Changed("pack") && value("pack") != "0" {
+		return cli.Usagef("--batch has no effect beside --pack, which fills steps by tokens")
+	}
+	return nil
+}

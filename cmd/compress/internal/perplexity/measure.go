@@ -1,0 +1,267 @@
+// Package perplexity takes the perplexity of models.
+package perplexity
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+)
+
+// Options are the settings of a measurement.
+type Options struct {
+	Data       string            // text, JSONL or token ids
+	Convention string            // how windows lie: corpus.Window or corpus.Rolling
+	Cut        corpus.CutOptions // windows
+	Fast       bool              // round activations to BF16 where weights are BF16
+	Adapter    string            // folder of an adapter that is applied first; empty: none
+	Experts    string            // which experts of a mediated folder answer
+}
+
+// Report is a measured perplexity.
+type Report struct {
+	Model      string         `json:"model"`
+	Perplexity float64        `json:"ppl"`
+	NLL        float64        `json:"nll"`        // nats per token
+	Stderr     *float64       `json:"stderr"`     // of ppl, over windows; null for a single one
+	NLLStderr  *float64       `json:"nll_stderr"` // of nll
+	SeqLen     int            `json:"seqlen"`
+	Stride     int            `json:"stride,omitempty"`
+	Convention string         `json:"convention"`
+	Windows    int            `json:"windows"`
+	Tokens     int64          `json:"tokens"`     // predicted
+	WindowNLL  []float64      `json:"window_nll"` // mean loss of each window, in their order, so that runs on the same data can be compared in pairs
+	Data       corpus.Windows `json:"data"`
+	Notes      []string       `json:"notes,omitempty"`
+	Experts    map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
+}
+
+// check looks at the ranges of the flags.
+func (o *Options) check() error {
+	switch {
+	case o.Cut.SeqLen < 0 || o.Cut.SeqLen == 1:
+		return cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.Cut.SeqLen)
+	case o.Cut.Stride < 0:
+		return cli.Usagef("--stride %d: want 1 or more, or 0 for as many as fit", o.Cut.Stride)
+	case o.Cut.Limit < 0:
+		return cli.Usagef("--limit %d: want 1 or more, or 0 for all", o.Cut.Limit)
+	}
+	return nil
+}
+
+// Perplexity measures a model in a folder on the text that the options name, and prints it.
+func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	precision, err := j.Precision(o.Fast)
+	if err != nil {
+		return nil, err
+	}
+	m, err := j.Load(path, lm.Options{Precision: precision})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
+		return nil, err
+	}
+	o.Cut.Convention = corpus.Mode(o.Convention)
+	w, err := j.Cut(m, o.Data, o.Cut)
+	if err != nil {
+		return nil, err
+	}
+	experts, err := mediated.Open(j, m, o.Experts)
+	if err != nil {
+		return nil, err
+	}
+	defer experts.Close()
+	r, err := routed(j, m, w, experts)
+	if err != nil {
+		return nil, err
+	}
+	r.Convention, r.Stride = o.Convention, o.Cut.Stride
+	if text := cli.Beyond(m, w.SeqLen); text != "" {
+		r.Notes = append(r.Notes, text)
+		j.Note("%s", text)
+	}
+	t := &report.Table{Columns: report.Columns("perplexity|%.4f", "± |%.4f", "nll|%.6f", "seqlen", "tokens", "windows", "convention")}
+	t.Add(r.Perplexity, OrNone(r.Stderr), r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
+	j.Table(t)
+	switch {
+	case o.Cut.Limit > 0 && r.Windows == o.Cut.Limit:
+		j.Note("%s: --limit %d: what comes after is left out", o.Data, o.Cut.Limit)
+	case w.Dropped > 0:
+		j.Note("%s: %d tokens at the end fill no window and are left out", o.Data, w.Dropped)
+	}
+	return r, nil
+}
+
+// batchTokens is about how many tokens are run at a time.
+const batchTokens = 8192
+
+// Windows runs windows through a model and also gives the losses of every window. name is that of the progress.
+func Windows(j *cli.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *Sums, error) {
+	bar := newMeter(j, name, m, w)
+	defer bar.end()
+	s, err := sums(j, m, w, bar)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := summarise(m, w, s)
+	return r, s, err
+}
+
+// routed runs windows through a model with experts, those that are routed alike together; experts may be nil.
+func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model) (*Report, error) {
+	if experts == nil {
+		r, _, err := Windows(j, "measuring", m, w)
+		return r, err
+	}
+	bar := newMeter(j, "measuring", m, w)
+	defer bar.end()
+	groups, err := experts.Groups(j.Ctx, w.IDs)
+	if err != nil {
+		return nil, err
+	}
+	all := &Sums{Loss: make([]float64, len(w.IDs)), Count: make([]float64, len(w.IDs))}
+	for _, g := range groups {
+		part := w
+		part.IDs, part.Labels = nil, nil
+		for _, i := range g.At {
+			if part.IDs = append(part.IDs, w.IDs[i]); w.Labels != nil {
+				part.Labels = append(part.Labels, w.Labels[i])
+			}
+		}
+		if err := experts.Use(g.Weights); err != nil {
+			return nil, err
+		}
+		s, err := sums(j, m, part, bar)
+		if err != nil {
+			return nil, err
+		}
+		all.Tokens += s.Tokens
+		for k, i := range g.At {
+			all.Loss[i], all.Count[i] = s.Loss[k], s.Count[k]
+		}
+	}
+	r, err := summarise(m, w, all)
+	if err == nil {
+		r.Experts = experts.Used()
+	}
+	return r, err
+}
+
+// meter is the progress of a measurement. It moves with every block of a batch, since a batch of a large model takes minutes.
+type meter struct {
+	bar  *cli.Progress
+	done int64 // passes of a token through a block
+	head int64 // blocks that what follows the last one counts for
+}
+
+func newMeter(j *cli.Job, name string, m *lm.Model, w corpus.Windows) *meter {
+	return &meter{bar: j.Progress(name, int64(Work(m, w))), head: headBlocks(m)}
+}
+
+// ran says that tokens have passed so many blocks.
+func (p *meter) ran(tokens int, blocks int64) {
+	p.done += int64(tokens) * blocks
+	p.bar.Set(p.done)
+}
+
+func (p *meter) end() { p.bar.End() }
+
+// headBlocks is how many blocks have the work of a model's head, at least one.
+func headBlocks(m *lm.Model) int64 {
+	c := m.Config()
+	head := int64(c.Vocab) * int64(c.Hidden)
+	blocks := max(1, m.NumParameters()-head)
+	return max(1, head*int64(m.Blocks())/blocks)
+}
+
+// Work is what measuring windows takes, in passes of a token through a block.
+func Work(m *lm.Model, w corpus.Windows) float64 {
+	tokens := 0
+	for _, ids := range w.IDs {
+		tokens += len(ids)
+	}
+	return float64(tokens) * float64(int64(m.Blocks())+headBlocks(m))
+}
+
+// sums runs windows through a model.
+func sums(j *cli.Job, m *lm.Model, w corpus.Windows, bar *meter) (*Sums, error) {
+	s := &Sums{}
+	batch := max(1, batchTokens/max(w.SeqLen, 1))
+	for at := 0; at < len(w.IDs); at += batch {
+		end := min(at+batch, len(w.IDs))
+		tokens := 0
+		for _, ids := range w.IDs[at:end] {
+			tokens += len(ids)
+		}
+
+		o := lm.ForwardOptions{Hooks: &lm.Hooks{BlockOutput: func(int, kernels.Mat) { bar.ran(tokens, 1) }}}
+		if w.Labels != nil {
+			o.Labels = w.Labels[at:end]
+		}
+		r, err := m.Forward(j.Ctx, w.IDs[at:end], o)
+		if err != nil {
+			return nil, err
+		}
+		for i, row := range r.LossPerToken {
+			s.Add(row, w, at+i)
+		}
+		bar.ran(tokens, bar.head)
+	}
+	return s, nil
+}
+
+// summarise makes the report of losses.
+func summarise(m *lm.Model, w corpus.Windows, s *Sums) (*Report, error) {
+	nll, se := s.Mean()
+	if math.IsNaN(nll) || math.IsInf(nll, 0) {
+		return nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
+	}
+	p := math.Exp(nll)
+	return &Report{
+		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
+		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.Tokens, Data: w, WindowNLL: s.Means(),
+	}, nil
+}
+
+// scaled multiplies a figure that may be missing.
+func scaled(v *float64, by float64) *float64 {
+	if v == nil {
+		return nil
+	}
+	p := *v * by
+	return &p
+}
+
+// OrNone is a table's cell for a figure that may be missing.
+func OrNone(v *float64) any {
+	if v == nil {
+		return "n/a"
+	}
+	return *v
+}
+
+// Folder measures a model in a folder on a file. name is that of the progress.
+func Folder(j *cli.Job, name, path, data string, o corpus.CutOptions) (*Report, error) {
+	m, err := j.Load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	w, err := j.Cut(m, data, o)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := Windows(j, name, m, w)
+	return r, err
+}

@@ -1,0 +1,167 @@
+package prunecmd
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+)
+
+// blockSteps is into how many steps of progress a block is divided.
+const blockSteps = 1000
+
+// The displays of progress of a run, in their order.
+const (
+	stageBefore     = "perplexity before"
+	stageGradients  = "gradients"
+	stageAllocation = "allocation"
+	stagePruning    = "pruning"
+	stageAfter      = "perplexity after"
+)
+
+// stages announces what a run consists of, in passes of a token through a block: good enough to say how long the stages to come
+// take by the pace of those before them.
+func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage {
+	blocks, tokens := float64(m.Blocks()), float64(length(calib))
+	var list []cli.Stage
+
+	if len(ppl.IDs) > 0 {
+		list = append(list, cli.Stage{Name: stageBefore, Work: perplexity.Work(m, ppl)})
+	}
+	if o.Needs()&prune.Gradients != 0 && o.Gradients.File == "" {
+		const forwardAndBack = 5 // one pass forward; back, the block again and two products
+		list = append(list, cli.Stage{Name: stageGradients, Work: forwardAndBack * tokens * blocks})
+	}
+	if a := o.Allocation.Name; a != "" && a != prune.Uniform {
+		list = append(list, cli.Stage{Name: stageAllocation, Work: tokens * blocks})
+	}
+
+	// A matrix is scored, selected and written in about the time in which so many tokens pass it.
+	const selecting = 200
+	work := selecting * blocks
+	if o.Needs()&^prune.Gradients != 0 {
+		work += 2 * tokens * blocks // before and after it is pruned
+	}
+	list = append(list, cli.Stage{Name: stagePruning, Work: work})
+	if len(ppl.IDs) > 0 {
+		list = append(list, cli.Stage{Name: stageAfter, Work: perplexity.Work(m, ppl)})
+	}
+	return list
+}
+
+// length is how many tokens windows have.
+func length(w corpus.Windows) (n int) {
+	for _, ids := range w.IDs {
+		n += len(ids)
+	}
+	return n
+}
+
+// steps shows the work's steps: gradients and allocation by themselves, then the walk over the blocks.
+func (p *pruning) steps(bar *cli.Bars) func(prune.Step) {
+	blocks := int64(p.model.Blocks())
+	measured := p.opts.Needs()&^prune.Gradients != 0
+	var at, allocated int64 // a block that is run several times goes back and forth
+	return func(s prune.Step) {
+		switch s.Stage {
+		case prune.Gradient:
+			bar.Show(stageGradients, int64(s.Done), int64(s.Of))
+		case prune.Allocate:
+			within := blockSteps * int64(s.Done) / int64(max(s.Of, 1))
+			allocated = max(allocated, int64(s.Block)*blockSteps+within)
+			bar.Show(stageAllocation, allocated, blocks*blockSteps)
+		default:
+			at = max(at, position(s, blocks, measured))
+			bar.Show(stagePruning, at, blocks*blockSteps)
+		}
+	}
+}
+
+// position turns a step of the walk into progress. Where activations are measured, running the block before and after
+// takes most of the time.
+func position(s prune.Step, blocks int64, measured bool) int64 {
+	from, to := int64(0), int64(blockSteps)
+	switch {
+	case s.Stage == prune.Save:
+		return blocks * blockSteps
+	case !measured:
+	case s.Stage == prune.Statistics:
+		to = 450
+	case s.Stage == prune.Select:
+		from, to = 450, 550
+	case s.Stage == prune.Propagate:
+		from = 550
+	}
+	return int64(s.Block)*blockSteps + from + (to-from)*int64(s.Done)/int64(max(s.Of, 1))
+}
+
+// print shows the result by role, and what it cost.
+func (r *Report) print(j *cli.Job) {
+	t := &report.Table{Columns: report.Columns("role", "matrices", "weights", "zeros", "zeros %|%.2f")}
+	type sum struct{ n, weights, zeros int64 }
+	roles := map[string]*sum{}
+	var order []string
+	for _, m := range r.Tensors {
+		s := roles[m.Role]
+		if s == nil {
+			s = &sum{}
+			roles[m.Role], order = s, append(order, m.Role)
+		}
+		s.n, s.weights, s.zeros = s.n+1, s.weights+m.Zeros+m.Kept, s.zeros+m.Zeros
+	}
+	for _, role := range order {
+		s := roles[role]
+		t.Add(role, s.n, s.weights, s.zeros, 100*float64(s.zeros)/float64(s.weights))
+	}
+	t.Add("all", r.Total.Matrices, r.Total.Weights, r.Total.Zeros, 100*r.Total.Sparsity)
+	t.Note = fmt.Sprintf("%s, %s; %.1f %% of all parameters are zero", r.method(), r.Meaning, 100*r.Total.Overall)
+	if n := r.Total.NearTies; n > 0 {
+		t.Note += fmt.Sprintf("; %d near ties: weights of which the CPU may choose otherwise", n)
+	}
+	j.Table(t)
+	r.printChange(j)
+	if p := r.Perplexity; p != nil {
+		t := &report.Table{Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.3f", "seqlen", "tokens")}
+		t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity, p.After.SeqLen, p.After.Tokens)
+		j.Table(t)
+	}
+	if r.Packed != nil {
+		j.Printf("packed: %s instead of %s\n", cli.Size(r.Packed.BytesOut), cli.Size(r.Packed.BytesIn))
+	}
+	j.Printf("written to %s in %.1f s, %.1f of them pruning\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
+	for _, n := range r.Notes {
+		j.Note("%s", n)
+	}
+}
+
+// method names what chose the weights, with what is not as usual.
+func (r *Report) method() string {
+	text := r.Options.Metric.Name
+	if r.Options.MasksFrom != "" {
+		text = "masks of " + r.Options.MasksFrom
+	}
+	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
+		text += " with update " + u
+	}
+	if a := r.Options.Allocation.Name; a != "" && a != prune.Uniform {
+		text += ", allocation " + a
+	}
+	return text
+}
+
+// printChange says what an update of the weights gained, on average over the matrices.
+func (r *Report) printChange(j *cli.Job) {
+	masked, updated, n := 0.0, 0.0, 0.0
+	for i := range r.Tensors {
+		if c := r.Tensors[i].Change; c != nil {
+			masked, updated, n = masked+c.Masked, updated+c.Updated, n+1
+		}
+	}
+	if n > 0 {
+		j.Printf("relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with the update\n", masked/n, updated/n)
+	}
+}

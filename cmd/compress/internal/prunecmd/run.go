@@ -1,0 +1,185 @@
+// Package prunecmd runs the verb prune: one model into a folder, or several ways of pruning side by side.
+package prunecmd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress"
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/edited"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+)
+
+// Report is the library's report with what the command line adds.
+type Report struct {
+	*prune.Report
+	Out        string                `json:"out"`
+	Perplexity *beforeAfter          `json:"perplexity,omitempty"`
+	Packed     *checkpoint.Rewritten `json:"packed,omitempty"`
+	NonFinite  []checkpoint.Place    `json:"non_finite,omitempty"` // in tensors that are not pruned
+}
+
+// beforeAfter is a perplexity on the same data before and after.
+type beforeAfter struct {
+	Before *perplexity.Report `json:"before"`
+	After  *perplexity.Report `json:"after"`
+}
+
+// Model prunes one model into a folder and prints what became of it.
+func Model(j *cli.Job, path string, o Options) (*Report, error) {
+	r, err := Into(j, path, o)
+	if err == nil {
+		r.print(j)
+	}
+	return r, err
+}
+
+// Check finds what is wrong with flags by themselves.
+func Check(o Options) error {
+	_, err := o.options()
+	return err
+}
+
+// Into prunes one model into a folder.
+func Into(j *cli.Job, path string, o Options) (*Report, error) {
+	opts, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkPlaces(j, path); err != nil {
+		return nil, err
+	}
+	opts.Gradients.Keep = o.SaveTo
+	if err := edited.Behind(path); err != nil {
+		return nil, err
+	}
+	m, err := j.Load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	calib, err := calibration(j, m, o, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := &pruning{job: j, flags: o, opts: opts, model: m, calib: calib, dense: o.Out}
+	if err := p.begin(); err != nil {
+		return nil, err
+	}
+	r, err := p.run()
+	if err != nil {
+		return nil, errors.Join(err, p.stop(err))
+	}
+	return r, nil
+}
+
+// calibration draws the windows that a run needs.
+func calibration(j *cli.Job, m *lm.Model, o Options, opts prune.Options) (corpus.Windows, error) {
+	if !pruneflags.NeedsData(opts) {
+		return corpus.Windows{}, nil
+	}
+	return j.Sample(m, o.Calib, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: o.Join})
+}
+
+// pruning is one run of the verb.
+type pruning struct {
+	job   *cli.Job
+	flags Options
+	opts  prune.Options
+	model *lm.Model
+	calib corpus.Windows
+	dense string // folder of the pruned model; a hidden one where it is packed afterwards
+}
+
+// begin checks the inputs and opens the outputs, so that what is amiss or in the way is found before any work.
+func (p *pruning) begin() error {
+	if err := prune.Check(p.job.Ctx, p.model, p.calib, p.opts); err != nil {
+		return err
+	}
+	fingerprint, err := prune.Fingerprint(p.job.Ctx, p.model, p.calib, p.opts)
+	if err != nil {
+		return err
+	}
+	overwrite := p.flags.Overwrite
+	if p.flags.Save == "bitmask" {
+		if err := checkpoint.Vacant(p.flags.Out, p.allow()); err != nil {
+			return err
+		}
+		p.dense, overwrite = filepath.Join(filepath.Dir(p.flags.Out), "."+filepath.Base(p.flags.Out)+".dense"), true
+	}
+	journal := filepath.Join(filepath.Dir(p.dense), "."+filepath.Base(p.dense)+".partial", "journal.jsonl")
+	if _, err := os.Stat(journal); err == nil && !p.flags.Resume {
+		p.job.Note("%s: the unfinished output of an interrupted run is discarded; --resume would have continued it", p.flags.Out)
+	}
+	p.opts.Out, err = p.model.NewSaver(p.dense, lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume, Fingerprint: fingerprint})
+	if err != nil || p.flags.Masks == "" {
+		return err
+	}
+	p.opts.Masks, err = prune.NewMasks(p.flags.Masks, p.model, prune.MaskOptions{Overwrite: p.flags.Overwrite, Resume: p.flags.Resume})
+	if err != nil && p.flags.Resume {
+		return errors.Join(err, p.opts.Out.Suspend())
+	}
+	if err != nil {
+		return errors.Join(err, p.opts.Out.Abort())
+	}
+	return nil
+}
+
+func (p *pruning) run() (*Report, error) {
+	var before *perplexity.Report
+	var w corpus.Windows
+	cut := corpus.CutOptions{SeqLen: p.flags.SeqLen}
+	if p.flags.PPL != "" {
+		var err error
+		if w, err = p.job.Cut(p.model, p.flags.PPL, cut); err != nil {
+			return nil, err
+		}
+	}
+
+	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
+	if p.flags.PPL != "" {
+		var err error
+		if before, _, err = perplexity.Windows(p.job, stageBefore, p.model, w); err != nil {
+			return nil, err
+		}
+	}
+	r, err := p.prune()
+	if err != nil {
+		return nil, err
+	}
+	if before != nil {
+		after, err := perplexity.Folder(p.job, stageAfter, p.dense, p.flags.PPL, cut)
+		if err != nil {
+			return nil, err
+		}
+		r.Perplexity = &beforeAfter{before, after}
+	}
+	if p.flags.Save == "bitmask" {
+		if r.Packed, err = p.pack(); err != nil {
+			return nil, err
+		}
+	}
+	return r, err
+}
+
+// prune does the work between the outputs' beginning and their end.
+func (p *pruning) prune() (*Report, error) {
+	bar := p.job.Bars()
+	defer bar.End()
+	p.opts.Events.Step = p.steps(bar)
+	done, err := prune.Model(p.job.Ctx, p.model, p.calib, p.opts)
+	bar.End()
+	if err != nil {
+		return nil, err
+	}
+	done.Version = compress.Version()
+	r := &Report{Report: done, Out: p.flags.Out}
+	return r, p.remarks(r)
+}

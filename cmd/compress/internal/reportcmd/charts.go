@@ -1,0 +1,164 @@
+package reportcmd
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// SideBySide compares the figures of runs, one row a run.
+func SideBySide(runs []*Run) *report.Table {
+	t := &report.Table{Columns: report.Columns("run")}
+	paths := []string{}
+	for _, f := range figures {
+		for _, r := range runs {
+			for _, l := range r.leaves {
+				name, _, ok := known(l.path)
+				if _, isNumber := l.value.(float64); isNumber && ok && name == f.name && !slices.Contains(paths, l.path) {
+					paths = append(paths, l.path)
+				}
+			}
+		}
+	}
+	for _, p := range paths {
+		t.Columns = append(t.Columns, report.Column{Name: label(p), Format: "%.5g"})
+	}
+	for _, r := range runs {
+		row := []any{r.name}
+		for _, p := range paths {
+			var v any
+			for _, l := range r.leaves {
+				if l.path == p {
+					v = whole(l.value)
+				}
+			}
+			row = append(row, v)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// whole makes a whole number of a float that is one, so that it is printed with all its digits.
+func whole(v any) any {
+	if f, ok := v.(float64); ok && f == float64(int64(f)) && math.Abs(f) < 1<<53 {
+		return int64(f)
+	}
+	return v
+}
+
+// Upright is the comparison with a column for every run, which fits a terminal.
+func Upright(side *report.Table) *report.Table {
+	t := &report.Table{Columns: report.Columns("figure")}
+	for r := range side.Rows {
+		t.Columns = append(t.Columns, report.Column{Name: side.Cell(r, 0), Format: "%.5g"})
+	}
+	for c := 1; c < len(side.Columns); c++ {
+		row := []any{side.Columns[c].Name}
+		for r := range side.Rows {
+			row = append(row, side.Rows[r][c])
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// compareCharts draws a bar for every run and every figure that several runs have.
+func compareCharts(side *report.Table) []*report.Chart {
+	var out []*report.Chart
+	for c := 1; c < len(side.Columns); c++ {
+		name := side.Columns[c].Name
+		axis, plot, _ := known(strings.ReplaceAll(name, " ", "."))
+		chart := &report.Chart{Title: name, Kind: report.Bar, X: report.Axis{Label: axis}, Series: []report.Series{{Name: name}}}
+		for _, row := range side.Rows {
+			if row[c] != nil {
+				chart.Labels = append(chart.Labels, fmt.Sprint(row[0]))
+				chart.Series[0].Y = append(chart.Series[0].Y, toFloat(row[c]))
+			}
+		}
+		if plot && len(chart.Labels) > 1 {
+			out = append(out, chart)
+		}
+	}
+	return out
+}
+
+// chartsOf draws what a table's columns allow: values over blocks and roles as a heat map, a loss over steps as a line,
+// figures of named rows as bars.
+func chartsOf(t *report.Table) []*report.Chart {
+	block, role, value := column(t, "block"), column(t, "role"), column(t, "sparsity")
+	if block >= 0 && role >= 0 && value >= 0 {
+		return []*report.Chart{heat(t, role, block, value)}
+	}
+	if step, loss := column(t, "step"), column(t, "loss"); step >= 0 && loss >= 0 {
+		s := report.Series{Name: "loss"}
+		for _, row := range t.Rows {
+			s.X, s.Y = append(s.X, toFloat(row[step])), append(s.Y, toFloat(row[loss]))
+		}
+		return []*report.Chart{{Title: "loss", Kind: report.Line, X: report.Axis{Label: "step"}, Y: report.Axis{Label: "loss"}, Series: []report.Series{s}}}
+	}
+	name := column(t, "name")
+	var out []*report.Chart
+	for _, key := range []string{"ppl", "of_peak", "of_bandwidth"} {
+		c := column(t, key)
+		if name < 0 || c < 0 || len(t.Rows) > 40 {
+			continue
+		}
+		chart := &report.Chart{Title: t.Title + ": " + key, Kind: report.Bar, X: report.Axis{Label: key}, Series: []report.Series{{Name: key}}}
+		for _, row := range t.Rows {
+			if v := toFloat(row[c]); v != 0 {
+				chart.Labels = append(chart.Labels, fmt.Sprint(row[name]))
+				chart.Series[0].Y = append(chart.Series[0].Y, v)
+			}
+		}
+		if len(chart.Labels) > 1 {
+			out = append(out, chart)
+		}
+	}
+	return out
+}
+
+func column(t *report.Table, name string) int {
+	return slices.IndexFunc(t.Columns, func(c report.Column) bool { return c.Name == name })
+}
+
+func toFloat(v any) float64 {
+	switch x := v.(type) {
+	case float64:
+		return x
+	case int64:
+		return float64(x)
+	}
+	return 0
+}
+
+// heat is a map of roles over blocks; of several values for a cell (experts) it shows the mean.
+func heat(t *report.Table, role, block, value int) *report.Chart {
+	c := &report.Chart{Title: t.Title + ": zeros", Kind: report.Heat, X: report.Axis{Label: "block"}}
+	type cell struct{ role, block string }
+	sum, n := map[cell]float64{}, map[cell]float64{}
+	var roles []string
+	for _, row := range t.Rows {
+		k := cell{fmt.Sprint(row[role]), fmt.Sprint(row[block])}
+		sum[k] += toFloat(row[value])
+		n[k]++
+		if !slices.Contains(roles, k.role) {
+			roles = append(roles, k.role)
+		}
+		if !slices.Contains(c.Labels, k.block) {
+			c.Labels = append(c.Labels, k.block)
+		}
+	}
+	for _, r := range roles {
+		s := report.Series{Name: r}
+		for _, b := range c.Labels {
+			k := cell{r, b}
+			s.Y = append(s.Y, sum[k]/n[k])
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}

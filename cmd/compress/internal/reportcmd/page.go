@@ -1,0 +1,127 @@
+package reportcmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/safefile"
+)
+
+// Page puts the comparison first, then every run.
+func Page(runs []*Run, side *report.Table) *report.Page {
+	p := &report.Page{Title: "compress report", Subtitle: fmt.Sprintf("%d run(s)", len(runs))}
+	if len(runs) == 1 {
+		p.Title, p.Subtitle = runs[0].title(), ""
+	} else {
+		table := side
+		if len(runs) <= uprightRuns {
+			table = Upright(side)
+		}
+		p.Sections = append(p.Sections, report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{table}})
+	}
+	for _, r := range runs {
+		s := report.Section{Title: r.name, Facts: r.facts(), Charts: r.charts, Tables: r.Tables}
+		if len(runs) > 1 {
+			s.Text = []string{r.title()}
+		}
+		p.Sections = append(p.Sections, s)
+	}
+	return p
+}
+
+// uprightRuns is up to how many runs are columns, so that the table of their figures is narrow; more of them are rows.
+const uprightRuns = 6
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// maxReport bounds what is read of a report.
+const maxReport = 256 << 20
+
+// reports are the names of reports in the folders that verbs write, the first that is there counts.
+var reports = []string{"report.json", "training.json", "results.json", "pruning.json", "merge.json", "comparison.json"}
+
+// errNothing: a report holds neither figures nor tables.
+var errNothing = errors.New("there is nothing in it")
+
+// Read reads one report: a JSON file, or that of a folder.
+func Read(path string) (*Run, error) {
+	r, _, _, err := read(path)
+	return r, err
+}
+
+// ReadAll is Read that gives, behind the report of a run of jobs, those of the jobs that are done, as far as they are there: what came of it.
+func ReadAll(path string) ([]*Run, error) {
+	r, file, top, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	all := []*Run{r}
+	for _, job := range jobsOf(top) {
+		// The folder may have been moved since, and leads nowhere else.
+		one, err := Read(filepath.Join(filepath.Dir(file), filepath.Base(job.Report)))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNothing) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		one.name = job.Name
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// done is a job of a run that has a report.
+type done struct{ Name, State, Report string }
+
+// jobsOf lists the jobs of a report that compress run wrote whose work is done.
+func jobsOf(top *orderedjson.Object) []done {
+	var command string
+	var jobs []done
+	if !top.Decode("command", &command) || command != "compress run" || !top.Decode("jobs", &jobs) {
+		return nil
+	}
+	return slices.DeleteFunc(jobs, func(j done) bool { return j.Report == "" || j.State != "done" && j.State != "kept" })
+}
+
+// read reads one report, and says in which file it stands and what that holds.
+func read(path string) (r *Run, file string, top *orderedjson.Object, err error) {
+	file = path
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		i := max(0, slices.IndexFunc(reports, func(name string) bool { return exists(filepath.Join(path, name)) }))
+		file = filepath.Join(path, reports[i])
+	}
+	data, err := safefile.ReadFile(file, maxReport)
+	if err != nil {
+		return nil, file, nil, err
+	}
+	name := strings.TrimSuffix(filepath.Base(file), ".json")
+	if file != path {
+		name = filepath.Base(filepath.Clean(path))
+	}
+	r = &Run{name: name}
+	if !json.Valid(data) {
+		return nil, file, nil, fmt.Errorf("%s: not JSON", file)
+	}
+	if top, err = orderedjson.Parse(data); err != nil {
+		return nil, file, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := r.collect("", top, 0); err != nil {
+		return nil, file, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(r.leaves)+len(r.Tables) == 0 {
+		return nil, file, nil, fmt.Errorf("%s: %w", file, errNothing)
+	}
+	return r, file, top, nil
+}

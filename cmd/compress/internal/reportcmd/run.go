@@ -1,0 +1,235 @@
+// Package reportcmd turns the JSON reports of past runs, whatever verb wrote them, into tables and charts.
+package reportcmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Run is what was found in a report: single values, and lists of objects as tables.
+type Run struct {
+	Tables []*report.Table
+	name   string
+	leaves []leaf
+	charts []*report.Chart
+}
+
+// leaf is a single value and where it stands, such as "total.sparsity".
+type leaf struct {
+	path  string
+	value any
+}
+
+// figures are the values that are worth comparing between runs, by the last part of their place, and how they are named.
+var figures = []struct {
+	key, name string
+	plot      bool
+}{
+	{"ppl", "perplexity", true},
+	{"stderr", "±", false},
+	{"nll", "nll", false},
+	{"loss", "loss", true},
+	{"sparsity", "zeros in matrices", true},
+	{"overall", "zeros overall", false},
+	{"parameters", "parameters", false},
+	{"bytes_out", "bytes", true},
+	{"tokens_per_second", "tokens/s", true},
+	{"seconds", "seconds", true},
+	{"peak_memory_bytes", "peak memory", false},
+	{"seqlen", "seqlen", false},
+	{"tokens", "tokens", false},
+	{"acc", "accuracy", true},
+	{"exact_match", "exact match", true},
+	{"bits_per_byte", "bits a byte", true},
+}
+
+// known finds the figure of a place; ok is false where it is none that is worth showing.
+func known(path string) (name string, plot, ok bool) {
+	if strings.Contains(path, "data.") || strings.HasPrefix(path, "calibration.") || strings.HasPrefix(path, "audit.") {
+		return "", false, false
+	}
+	key, _, _ := strings.Cut(lastPart(path), ",") // evaluations name metric and filter
+	for _, f := range figures {
+		if f.key == key {
+			return f.name, f.plot, true
+		}
+	}
+	return "", false, false
+}
+
+// label is a place for people: of an evaluation the task and the metric.
+func label(path string) string {
+	if rest, ok := strings.CutPrefix(path, "results."); ok {
+		rest, _, _ = strings.Cut(rest, ",")
+		return strings.Replace(rest, ".", " ", 1)
+	}
+	return path
+}
+
+// aside are columns of a table of jobs that say how they were run, not what came of it.
+var aside = []string{"command", "key", "log", "worker"}
+
+// plain leaves out of a table of jobs what is aside.
+func plain(t *report.Table) *report.Table {
+	if column(t, "state") < 0 || column(t, "command") < 0 {
+		return t
+	}
+	out := &report.Table{Title: t.Title}
+	var keep []int
+	for i, c := range t.Columns {
+		if !slices.Contains(aside, c.Name) {
+			keep = append(keep, i)
+			out.Columns = append(out.Columns, c)
+		}
+	}
+	for _, row := range t.Rows {
+		var cells []any
+		for _, i := range keep {
+			cells = append(cells, row[i])
+		}
+		out.Add(cells...)
+	}
+	return out
+}
+
+const (
+	maxDepth = 4   // of objects in objects
+	maxRows  = 400 // of a table on the page
+)
+
+// collect walks a report.
+func (r *Run) collect(prefix string, list *orderedjson.Object, depth int) error {
+	for key, value := range list.All() {
+		if err := r.member(prefix+key, value, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// member takes up one value of a report.
+func (r *Run) member(path string, value json.RawMessage, depth int) error {
+	if orderedjson.Is(value) {
+		inner, err := orderedjson.Parse(value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if depth < maxDepth {
+			return r.collect(path+".", inner, depth+1)
+		}
+		return nil
+	}
+
+	var rows []json.RawMessage
+	if json.Unmarshal(value, &rows) == nil && rows != nil {
+		return r.table(path, rows)
+	}
+
+	var v any
+	if json.Unmarshal(value, &v) == nil && v != nil {
+		r.leaves = append(r.leaves, leaf{path, v})
+	}
+	return nil
+}
+
+// table keeps a list of objects, and nothing of other lists. Columns are the single values of the first object.
+func (r *Run) table(path string, rows []json.RawMessage) error {
+	if len(rows) == 0 {
+		return nil
+	}
+
+	t := &report.Table{Title: path}
+	for i, raw := range rows {
+		if !orderedjson.Is(raw) {
+			return nil
+		}
+		row, err := orderedjson.Parse(raw)
+		if err != nil {
+			return fmt.Errorf("%s[%d]: %w", path, i, err)
+		}
+
+		if i == 0 {
+			for key, value := range row.All() {
+				if _, ok := scalar(value); ok {
+					t.Columns = append(t.Columns, report.Column{Name: key})
+				}
+			}
+		}
+		var cells []any
+		for _, c := range t.Columns {
+			v, _ := scalar(row.Get(c.Name))
+			cells = append(cells, v)
+		}
+		t.Add(cells...)
+	}
+
+	t = plain(t)
+	r.charts = append(r.charts, chartsOf(t)...)
+	if len(t.Rows) > maxRows {
+		t.Note = fmt.Sprintf("the first %d of %d rows", maxRows, len(t.Rows))
+		t.Rows = t.Rows[:maxRows]
+	}
+	r.Tables = append(r.Tables, t)
+	return nil
+}
+
+// scalar decodes a single value; whole numbers become int64 so that they print as such.
+func scalar(raw json.RawMessage) (any, bool) {
+	var v any
+	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
+		return nil, false
+	}
+	switch x := v.(type) {
+	case float64:
+		if x == float64(int64(x)) && !strings.ContainsAny(string(raw), ".eE") {
+			return int64(x), true
+		}
+		return x, true
+	case string, bool, nil:
+		return x, true
+	}
+	return nil, false
+}
+
+// title is the command that made the run.
+func (r *Run) title() string {
+	for _, l := range r.leaves {
+		if l.path == "command" {
+			return fmt.Sprint(l.value)
+		}
+	}
+	return r.name
+}
+
+// facts are the figures and the words that identify the run.
+func (r *Run) facts() []report.Fact {
+	var out []report.Fact
+	for _, l := range r.leaves {
+		_, _, ok := known(l.path)
+		named := slices.Contains([]string{"options.metric", "options.pattern", "model.path", "path", "version", "device.name", "plan"}, l.path)
+		if v, isNumber := l.value.(float64); isNumber && ok {
+			out = append(out, report.Fact{Name: label(l.path), Value: figure(l.path, v)})
+		} else if s, isText := l.value.(string); isText && named {
+			out = append(out, report.Fact{Name: l.path, Value: s})
+		}
+	}
+	return out
+}
+
+func lastPart(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+
+// figure prints a value for people.
+func figure(path string, v float64) string {
+	switch {
+	case strings.HasSuffix(path, "bytes") || strings.HasSuffix(path, "bytes_out"):
+		return fmt.Sprintf("%.1f MB", v/1e6)
+	case v == float64(int64(v)):
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.5g", v)
+}

@@ -1,0 +1,65 @@
+package reportcmd
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+)
+
+// Write reads reports and writes them side by side, in the form that the ending of out names.
+func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) {
+	form := strings.TrimPrefix(filepath.Ext(out), ".")
+	if form != "html" && form != "md" && form != "csv" {
+		return nil, cli.Usagef("--out %s: want a name that ends in .html, .md or .csv", out)
+	}
+	if _, err := os.Stat(out); err == nil && !overwrite {
+		return nil, cli.Usagef("--out %s: output already exists (HINT: choose another --out, or pass --overwrite)", out)
+	}
+	if err := (cli.Place{Flag: "out", Path: out, Own: func(string) bool { return true }, Inputs: j.Inputs}).Check(); err != nil {
+		return nil, err
+	}
+	var runs []*Run
+	for _, p := range paths {
+		some, err := ReadAll(p)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, some...)
+	}
+	var b bytes.Buffer
+	side := SideBySide(runs)
+	var err error
+	switch form {
+	case "csv":
+		err = side.CSV(&b)
+	case "md":
+		err = side.Markdown(&b)
+		for _, r := range runs {
+			for _, t := range r.Tables {
+				b.WriteByte('\n')
+				err = firstError(err, t.Markdown(&b))
+			}
+		}
+	default:
+		err = Page(runs, side).HTML(&b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Write(out, b.Bytes()); err != nil {
+		return nil, err
+	}
+	j.Table(Upright(side))
+	j.Printf("written to %s\n", out)
+	return map[string]any{"out": out, "runs": side}, nil
+}
+
+func firstError(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}

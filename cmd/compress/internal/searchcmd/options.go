@@ -1,0 +1,163 @@
+// Package searchcmd is the verbs search and worker: a search for pruning metrics over models, its measurements done by workers
+// that take them from a queue.
+package searchcmd
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/fitness"
+)
+
+// Options are the flags of search.
+type Options struct {
+	Out                string
+	Overwrite, Resume  bool
+	Calib, Heldout     []string // one file for all models, or one for each
+	Select, Test       []string // the same; without them the windows of Heldout are divided
+	Samples, SeqLen    int
+	Windows, Few       int // of the search data, and of it on the rung few
+	Choose, Report     int // windows for selection and test
+	Sparsity, Pattern  []string
+	Blocks             int
+	Keep               float64
+	Grammar            string
+	OnlyW, Compat      bool
+	Seeds              bool
+	Population         int
+	Generations        int
+	Mode, Aim          string
+	Parsimony          float64
+	Patience, MaxEvals int
+
+	workers.Where
+}
+
+// The names of grammars.
+const (
+	Paper = "paper"
+	Whole = "full"
+)
+
+// ErrFlags: flags that contradict each other.
+var ErrFlags = cli.Usagef("unusable flags")
+
+func (o *Options) validate(models int) error {
+	if err := o.Where.Validate(); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		bad  bool
+		text string
+	}{
+		{(len(o.Select) > 0) != (len(o.Test) > 0), "--select and --test go together: three files, or one that is divided"},
+		{o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1, "numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test"},
+		{o.Few > o.Windows || o.Few < 1, fmt.Sprintf("--few %d: want 1 to --windows (%d)", o.Few, o.Windows)},
+		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
+		{o.Blocks < 1, fmt.Sprintf("--blocks %d: want 1 or more", o.Blocks)},
+		{o.Population < 2, fmt.Sprintf("--population %d: want 2 or more", o.Population)},
+		{o.Generations < 0, fmt.Sprintf("--generations %d: want 0 (the first alone) or more", o.Generations)},
+		{!(o.Keep > 0 && o.Keep <= 1), fmt.Sprintf("--keep %g: want more than 0, up to 1", o.Keep)},
+		{o.Compat && o.Grammar != Paper, "--paper-compat goes with --grammar paper"},
+	} {
+		if c.bad {
+			return fmt.Errorf("%w: %s", ErrFlags, c.text)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		list []string
+	}{{"calib", o.Calib}, {"heldout", o.Heldout}, {"select", o.Select}, {"test", o.Test}} {
+		if n := len(f.list); n > 1 && n != models {
+			return fmt.Errorf("%w: --%s is there %d times for %d models; give it once, or once for each", ErrFlags, f.name, n, models)
+		}
+	}
+	return nil
+}
+
+// forModel is the file of a flag for model i.
+func forModel(list []string, i int) string {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return list[i]
+}
+
+// settings are the sparsities and patterns.
+func (o *Options) settings() ([]fitness.Setting, error) {
+	var list []fitness.Setting
+	for _, text := range o.Pattern {
+		p, err := prune.ParsePattern(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		if p.Structured() {
+			list = append(list, fitness.Setting{Pattern: p})
+			continue
+		}
+		for _, text := range o.Sparsity {
+			s, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil || !(s > 0 && s < 1) {
+				return nil, fmt.Errorf("%w: --sparsity %q; want more than 0 and less than 1", ErrFlags, text)
+			}
+			list = append(list, fitness.Setting{Sparsity: s})
+		}
+	}
+	seen := map[fitness.Setting]bool{}
+	for _, s := range list {
+		if seen[s] {
+			return nil, fmt.Errorf("%w: %s is there twice", ErrFlags, s)
+		}
+		seen[s] = true
+	}
+	return list, nil
+}
+
+// grammar is the search space: a name, or symbols separated by commas.
+func (o *Options) grammar() (gp.Grammar, error) {
+	g := gp.PaperGrammar()
+	switch o.Grammar {
+	case Paper:
+	case Whole:
+		g = gp.FullGrammar()
+	default:
+		g.Symbols = nil
+		for name := range strings.SplitSeq(o.Grammar, ",") {
+			s, err := gp.SymbolByName(strings.TrimSpace(name))
+			if err != nil {
+				return g, fmt.Errorf("%w: --grammar: want %s, %s or symbols separated by commas: %w", ErrFlags, Paper, Whole, err)
+			}
+			g.Symbols = append(g.Symbols, s)
+		}
+	}
+	g.AllowOnlyW = o.OnlyW
+	return g, cli.Usage(g.Validate())
+}
+
+// search are the options of the search itself.
+func (o *Options) search(g gp.Grammar, seed uint64) (gp.Options, error) {
+	s := gp.Options{
+		Seed: seed, Population: o.Population, Generations: o.Generations, Mode: gp.Mode(o.Mode), Aim: gp.Aim(o.Aim), Parsimony: o.Parsimony,
+		Patience: o.Patience, MaxEvals: o.MaxEvals, Compat: o.Compat,
+	}
+	if o.Generations == 0 {
+		s.Generations = -1 // 0 would be the default
+	}
+	if o.Seeds && !o.Compat {
+		s.Seeds = gp.Seeds(g)
+	}
+	return s, cli.Usage(s.Validate())
+}
+
+// ladder says how many climb; the published search measured everybody in full.
+func (o *Options) ladder() fitness.LadderOptions {
+	if o.Compat {
+		return fitness.LadderOptions{Keep: 1}
+	}
+	return fitness.LadderOptions{Keep: o.Keep}
+}

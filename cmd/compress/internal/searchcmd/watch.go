@@ -1,0 +1,131 @@
+package searchcmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/stats"
+	"github.com/modelcompress/compress/prune/fitness"
+)
+
+// climb is a candidate's way up the ladder.
+type climb struct {
+	formula string
+	size    int
+	quality float64
+	fitness.Climb
+}
+
+// watch follows a search: what the candidates' ways up were, and how it goes.
+type watch struct {
+	s        *search
+	start    time.Time
+	climbs   []climb
+	from     int // of the generation under way
+	history  []Generation
+	replayed int // candidates that were in the journal
+	fresh    int
+	err      error
+}
+
+// Generation is what is reported of one generation.
+type Generation struct {
+	gp.Generation
+	Agreement []Agreement `json:"agreement"` // of the rungs, over the candidates of this generation
+}
+
+// Agreement is the rank correlation of two neighbouring rungs, over all candidates that reached both. These are the better part
+// of their generations, so that it is lower than it would be over all candidates.
+type Agreement struct {
+	Lower    fitness.Rung `json:"lower"`
+	Upper    fitness.Rung `json:"upper"`
+	N        int          `json:"n"`
+	Spearman *float64     `json:"spearman"` // null for fewer than two candidates, or equal ones
+	Kendall  *float64     `json:"kendall"`
+}
+
+func newWatch(s *search) *watch { return &watch{s: s} }
+
+// evaluated notes a candidate, replayed ones included.
+func (w *watch) evaluated(e *gp.Expr, o gp.Outcome, _ gp.Counts) {
+	c := climb{formula: e.String(), size: e.Size(), quality: o.Quality}
+	if o.Rejected != "" {
+		c.quality = math.NaN()
+	}
+	if len(o.Detail) > 0 && w.err == nil {
+		w.err = json.Unmarshal(o.Detail, &c.Climb)
+	}
+	w.climbs = append(w.climbs, c)
+	if w.s.team.Done == w.before() {
+		w.replayed++
+	} else {
+		w.fresh++
+	}
+}
+
+// before is how many measurements there were when the search began.
+func (w *watch) before() int { return w.s.references }
+
+// agreement compares neighbouring rungs.
+func agreement(list []climb) []Agreement {
+	rungs := []struct {
+		name fitness.Rung
+		of   func(c *climb) *float64
+	}{
+		{fitness.Layers, func(c *climb) *float64 { return c.Layers }},
+		{fitness.Few, func(c *climb) *float64 { return c.Few }},
+		{fitness.Full, func(c *climb) *float64 { return c.Full }},
+	}
+	var out []Agreement
+	for i, up := range rungs[1:] {
+		low := rungs[i]
+		var a, b []float64
+		for k := range list {
+			if x, y := low.of(&list[k]), up.of(&list[k]); x != nil && y != nil {
+				a, b = append(a, *x), append(b, *y)
+			}
+		}
+		out = append(out, Agreement{low.name, up.name, len(a), number(stats.Spearman(a, b)), number(stats.Kendall(a, b))})
+	}
+	return out
+}
+
+// number is a figure of a report, nil where there is none.
+func number(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// String is the agreement in a line of progress.
+func (a Agreement) String() string {
+	if a.Spearman == nil || a.Kendall == nil {
+		return fmt.Sprintf("%s–%s too few", a.Lower, a.Upper)
+	}
+	return fmt.Sprintf("%s–%s ρ %.2f τ %.2f (%d)", a.Lower, a.Upper, *a.Spearman, *a.Kendall, a.N)
+}
+
+// generation notes a generation and says how far the search is.
+func (w *watch) generation(g gp.Generation) {
+	one := Generation{g, agreement(w.climbs[w.from:])}
+	w.from = len(w.climbs)
+	w.history = append(w.history, one)
+	var ranks []string
+	for _, a := range one.Agreement {
+		ranks = append(ranks, a.String())
+	}
+	left := ""
+	if of := w.s.o.Generations; g.Number < of && w.fresh > 0 {
+		each := time.Since(w.start) / time.Duration(g.Number+1)
+		left = fmt.Sprintf("; about %v left", (each * time.Duration(of-g.Number)).Round(time.Second))
+	}
+	c := g.Counts
+	w.s.team.Note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
+		g.Number, w.s.o.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated, c.SameMasks,
+		c.Illegal+c.Unusable+c.Rejected, c.Illegal, c.Unusable, c.Rejected, strings.Join(ranks, ", "), left)
+}

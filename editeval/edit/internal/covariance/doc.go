@@ -1,0 +1,2 @@
+// Package covariance collects, keeps and factors the covariance of the keys of a model.
+package covariance

@@ -1,0 +1,2 @@
+// Package fluency measures generated texts.
+package fluency

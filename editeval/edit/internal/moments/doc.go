@@ -1,2 +1,0 @@
-// Package moments collects, keeps and factors the covariance of the keys of a model.
-package moments

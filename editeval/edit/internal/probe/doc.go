@@ -1,2 +1,0 @@
-// Package probe looks into a model where it is edited, adds vectors there, and has the arithmetic on vectors that editing shares.
-package probe

@@ -1,2 +1,0 @@
-// Package words measures generated texts.
-package words

@@ -1,0 +1,85 @@
+// Package reconerr measures what a change of weights does to the outputs of a matrix.
+package reconerr
+
+import (
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Rows is how many rows of a matrix a change is measured on.
+const Rows = 64
+
+// Measure gives ‖ΔW·X‖²/‖W·X‖² of zeroing what the mask drops, and of the new weights, on up to Rows rows spread over the
+// matrix, from the Hessian, a multiple of XXᵀ. Columns in dead, of inputs that are always 0, do not count. ok is false if
+// the outputs are 0. before and after are F32 in host memory.
+func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int, threads int) (masked, updated float64, ok bool) {
+	n := min(Rows, before.Rows)
+	w, zeroed, changed := linalg.New(n, before.Cols), linalg.New(n, before.Cols), linalg.New(n, before.Cols)
+	for k := range n {
+		i := k * before.Rows / n
+		old, now := before.RowF32(i), after.RowF32(i)
+		for j, v := range old {
+			w.Set(k, j, float64(v))
+			changed.Set(k, j, float64(now[j])-float64(v))
+			if keep[i*before.Cols+j] == 0 {
+				zeroed.Set(k, j, -float64(v))
+			}
+		}
+		for _, j := range dead {
+			w.Set(k, j, 0)
+			zeroed.Set(k, j, 0)
+			changed.Set(k, j, 0)
+		}
+	}
+	s := linalg.Solver{Threads: threads}
+	total := energy(s, w, h)
+	if !(total > 0) {
+		return 0, 0, false
+	}
+	return energy(s, zeroed, h) / total, energy(s, changed, h) / total, true
+}
+
+// energy is Σ_i d_i·H·d_iᵀ over the rows of d.
+func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
+	p := linalg.New(d.Rows, d.Cols)
+	s.Mul(p, d, h, linalg.Product{})
+	for i, v := range d.Data {
+		sum += v * p.Data[i]
+	}
+	return sum
+}
+
+// OfMasks gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to Rows rows spread over the matrix, over tokens
+// [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in host memory.
+func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b float64, ok bool) {
+	n := min(Rows, w.Rows)
+	all, one, two := linalg.New(n, w.Cols), linalg.New(n, w.Cols), linalg.New(n, w.Cols)
+	for k := range n {
+		i := k * w.Rows / n
+		for j, v := range w.RowF32(i) {
+			all.Set(k, j, float64(v))
+			if first[i*w.Cols+j] == 0 {
+				one.Set(k, j, float64(v))
+			}
+			if second[i*w.Cols+j] == 0 {
+				two.Set(k, j, float64(v))
+			}
+		}
+	}
+	x, s := linalg.FromMat(tokens), linalg.Solver{Threads: threads}
+	total := outputs(s, all, x)
+	if !(total > 0) {
+		return 0, 0, false
+	}
+	return outputs(s, one, x) / total, outputs(s, two, x) / total, true
+}
+
+// outputs is ‖d·xᵀ‖².
+func outputs(s linalg.Solver, d, x linalg.Matrix) (sum float64) {
+	p := linalg.New(d.Rows, x.Rows)
+	s.Mul(p, d, x, linalg.Product{TransB: true})
+	for _, v := range p.Data {
+		sum += v * v
+	}
+	return sum
+}

@@ -1,0 +1,183 @@
+// Package sparsegpt removes weights column by column and lets the columns to the right make up for each, as SparseGPT does
+// (arXiv:2301.00774), with masks of its own choice or given ones.
+package sparsegpt
+
+import (
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Width is how many columns are chosen together and how many the columns behind them wait for.
+const Width = 128
+
+// Job is one matrix. All matrices are dense and in host memory.
+type Job struct {
+	W    kernels.Mat // F32 [out, in], overwritten
+	U    kernels.Mat // F32 [in, in]: the upper triangular factor of the inverse Hessian, H⁻¹ = UᵀU
+	Mask kernels.Mat // U8 [out, in], 1 = kept: given, or written by Choose or N:M
+
+	// N and M let the sweep choose the N lowest of every M columns, when it gets to them.
+	N, M int
+	// Choose, if not nil, writes the keep mask of a block of columns from their scores, when the sweep gets to them.
+	Choose func(mask, score kernels.Mat) error
+
+	Width   int                           // columns of a block; 0 means the constant
+	Threads int                           // goroutines; 0 means GOMAXPROCS
+	Mul     func(dst, x, w kernels.Mat)   // dst += x·w, F32
+	Stop    func(done, columns int) error // called between blocks; may be nil
+}
+
+// Run does the sweep. With U_jj the diagonal and w the value of a removed weight when its turn comes, e = w/U_jj is
+// subtracted, times row j of U, from what is right of it. loss is Σ e²/2 over all removed weights.
+//
+// The order is that of the published code: scores w²/U_jj² are those of the weights as they are at the beginning of a
+// block, or for N:M at the beginning of a group. Within a block, products wait for a few columns, and across blocks for
+// a block, which changes roundings and nothing else.
+func (j Job) Run() (loss float64, err error) {
+	width := j.width()
+	scratch := newScratch(j.W.Rows, width)
+	diagonal := make([]float32, j.W.Cols)
+	for i := range diagonal {
+		diagonal[i] = j.U.RowF32(i)[i]
+	}
+	losses := make([]float64, j.W.Rows)
+	for lo := 0; lo < j.W.Cols; lo += width {
+		hi := min(lo+width, j.W.Cols)
+		if j.Stop != nil {
+			if err := j.Stop(lo, j.W.Cols); err != nil {
+				return 0, err
+			}
+		}
+		if j.Choose != nil {
+			if err := j.choose(lo, hi, diagonal, scratch); err != nil {
+				return 0, err
+			}
+		}
+		errs := scratch.errs(hi - lo)
+		for a := lo; a < hi; a += j.stride() {
+			b := min(a+j.stride(), hi)
+			j.columns(span{lo, a, b}, diagonal, errs, losses)
+			if b < hi {
+				j.Mul(j.W.ColRange(b, hi), errs.ColRange(a-lo, b-lo), j.U.RowRange(a, b).ColRange(b, hi))
+			}
+		}
+		if hi < j.W.Cols {
+			j.Mul(j.W.ColRange(hi, j.W.Cols), errs, j.U.RowRange(lo, hi).ColRange(hi, j.W.Cols))
+		}
+	}
+	for _, v := range losses {
+		loss += v
+	}
+	return loss, nil
+}
+
+// stride is how many columns are done one by one before the rest of the block hears of them.
+func (j Job) stride() int {
+	const step = 16
+	if j.M == 0 {
+		return step
+	}
+	return j.M * max(1, step/j.M)
+}
+
+// width makes blocks that whole groups fill.
+func (j Job) width() int {
+	w := j.Width
+	if w == 0 {
+		w = Width
+	}
+	if j.M > 0 {
+		return j.M * max(1, w/j.M)
+	}
+	return w
+}
+
+// scratch is memory for the errors and scores of a block.
+type scratch struct {
+	e, s *kernels.Buffer
+	rows int
+}
+
+func newScratch(rows, width int) scratch {
+	return scratch{kernels.NewHost(kernels.F32, rows*width), kernels.NewHost(kernels.F32, rows*width), rows}
+}
+
+func (s scratch) errs(cols int) kernels.Mat   { return kernels.MatOf(s.e, s.rows, cols) }
+func (s scratch) scores(cols int) kernels.Mat { return kernels.MatOf(s.s, s.rows, cols) }
+
+// choose scores the columns of a block and lets the caller choose.
+func (j Job) choose(lo, hi int, diagonal []float32, sc scratch) error {
+	score := sc.scores(hi - lo)
+	d := diagonal[lo:hi]
+	j.rows(func(i int) {
+		w, s := j.W.RowF32(i)[lo:hi], score.RowF32(i)
+		for c, v := range w {
+			s[c] = v * v / (d[c] * d[c])
+		}
+	})
+	score.Buf.Changed()
+	return j.Choose(j.Mask.ColRange(lo, hi), score)
+}
+
+// span is the columns [a, b) of the block that starts at lo.
+type span struct{ lo, a, b int }
+
+// columns removes what the mask drops in a few columns, row by row, and writes the negative errors.
+func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []float64) {
+	n := s.b - s.a
+	u := make([]float32, n*n) // the triangle, close together
+	for r := range n {
+		copy(u[r*n:], j.U.RowF32(s.a + r)[s.a:s.b])
+	}
+	d := diagonal[s.a:s.b]
+	j.rows(func(i int) {
+		w, keep, e := j.W.RowF32(i)[s.a:s.b], j.Mask.RowU8(i)[s.a:s.b], errs.RowF32(i)[s.a-s.lo:s.b-s.lo]
+		clear(e)
+		loss := 0.0
+		for c := range w {
+			if j.M > 0 && c%j.M == 0 {
+				lowest(keep[c:min(c+j.M, n)], w[c:min(c+j.M, n)], d[c:], j.N)
+			}
+			if keep[c] != 0 {
+				continue
+			}
+			q := w[c] / d[c]
+			e[c] = -q
+			w[c] = 0
+			loss += float64(q) * float64(q)
+			rest, row := w[c+1:], u[c*n+c+1:(c+1)*n]
+			for k, v := range row {
+				rest[k] -= q * v
+			}
+		}
+		losses[i] += loss / 2
+	})
+	errs.Buf.Changed()
+	j.W.Buf.Changed()
+	j.Mask.Buf.Changed()
+}
+
+// lowest drops the n lowest scores w²/d² of a group; of equal ones the lower column goes first.
+func lowest(keep []uint8, w, d []float32, n int) {
+	for c := range keep {
+		keep[c] = 1
+	}
+	for range min(n, len(keep)) {
+		best, at := float32(0), -1
+		for c, v := range w {
+			if s := v * v / (d[c] * d[c]); keep[c] != 0 && (at < 0 || s < best) {
+				best, at = s, c
+			}
+		}
+		keep[at] = 0
+	}
+}
+
+// rows calls f for every row, from several goroutines.
+func (j Job) rows(f func(i int)) {
+	mmapsafe.Split(j.Threads, j.W.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			f(i)
+		}
+	})
+}
